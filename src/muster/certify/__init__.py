@@ -1,0 +1,1 @@
+"""Certification: run real work over groups of nodes and narrow failures to nodes, links or layers."""

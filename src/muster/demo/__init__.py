@@ -1,0 +1,1 @@
+"""`muster demo`: the acceptance story on the simulated cluster, with a live view and a report."""

@@ -1,0 +1,1 @@
+"""The fault catalogue (data) and the assembly of sightings into faults. Pure."""

@@ -1,0 +1,1 @@
+"""The one way to talk to Kubernetes. Nothing else in the tree opens a connection to it."""

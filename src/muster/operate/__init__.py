@@ -1,0 +1,1 @@
+"""Lifecycle, policy, budget, drain, repair, ledger: pure cores and the node controller around them."""

@@ -1,0 +1,1 @@
+"""What machine output means: one pure parser per format, used by the agent, the runners and `muster read`."""

@@ -1,0 +1,1 @@
+"""An embedded Kubernetes API and a simulated fleet, for the demo and for tests."""

@@ -1,0 +1,94 @@
+"""Reading YAML that people wrote, and writing YAML that people read.
+
+Input is hostile until parsed: sizes are bounded, aliases are refused (a few lines of them expand to gigabytes) and
+duplicate keys are errors instead of a silent last one wins.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from muster.errors import BadInputError
+
+MAX_BYTES = 10 * 1024 * 1024
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _StrictLoader(_Base):  # type: ignore[misc]
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.events.AliasEvent):
+            event = self.peek_event()
+            raise yaml.constructor.ConstructorError(None, None, "aliases are not accepted", event.start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, (str, int, float, bool)) and key is not None:
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a scalar", key_node.start_mark)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key!r}", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+# Dates stay text: a chart version or a tag that looks like a date must survive a round trip.
+_StrictLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in _Base.yaml_implicit_resolvers.items()
+}
+
+
+def loads(text: str | bytes, source: str) -> Any:
+    """Parse one YAML document. `source` names it in errors. Raises BadInputError with line and column."""
+    return loads_all(text, source, at_most=1)[0]
+
+
+def loads_all(text: str | bytes, source: str, at_most: int = 1000) -> list[Any]:
+    """Parse every document of a stream (at least one entry: an empty stream is `[None]`)."""
+    if len(text) > MAX_BYTES:
+        raise BadInputError(f"{source} is larger than {MAX_BYTES // 1024 // 1024} MiB; give a smaller YAML file.")
+    try:
+        documents: list[Any] = []
+        for document in yaml.load_all(text, Loader=_StrictLoader):
+            documents.append(document)
+            if len(documents) > at_most:
+                raise BadInputError(f"{source} holds more than {at_most} YAML document(s); split the file.")
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise BadInputError(f"{source} is not valid YAML{where}: {error.problem or error.context}.") from error
+    except yaml.YAMLError as error:
+        first_line = str(error).splitlines()[0]
+        raise BadInputError(f"{source} is not valid YAML: {first_line}.") from error
+    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise BadInputError(f"{source} is not valid YAML: {type(error).__name__}.") from error
+    return documents or [None]
+
+
+def load(path: Path) -> Any:
+    """Parse the file at `path`, which must hold one document. Raises BadInputError in one sentence."""
+    try:
+        if path.is_file() and path.stat().st_size > MAX_BYTES:
+            raise BadInputError(f"{path} is larger than {MAX_BYTES // 1024 // 1024} MiB; give a smaller YAML file.")
+        return loads(path.read_bytes(), str(path))
+    except OSError as error:
+        raise BadInputError(f"Cannot read {path}: {error.strerror or error}.") from error
+
+
+def dumps(value: Any) -> str:
+    """Canonical YAML: keys in the given order, block style, no aliases, no line wrapping, one trailing newline."""
+
+    class _NoAliases(_Dumper):  # type: ignore[misc]
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature of PyYAML
+            return True
+
+    text: str = yaml.dump(
+        value, Dumper=_NoAliases, sort_keys=False, allow_unicode=True, width=10**9, default_flow_style=False
+    )
+    return text
