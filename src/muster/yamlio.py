@@ -18,12 +18,25 @@ _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
+def _refuse_aliases(root: Any) -> None:
+    """An alias makes one node reachable twice; nothing is expanded yet at this point."""
+    seen: set[int] = set()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            raise yaml.constructor.ConstructorError(None, None, "aliases are not accepted", node.start_mark)
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting.extend(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            waiting.extend(part for pair in node.value for part in pair)
+
+
 class _StrictLoader(_Base):  # type: ignore[misc]
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.events.AliasEvent):
-            event = self.peek_event()
-            raise yaml.constructor.ConstructorError(None, None, "aliases are not accepted", event.start_mark)
-        return super().compose_node(parent, index)
+    def construct_document(self, node: Any) -> Any:
+        _refuse_aliases(node)
+        return super().construct_document(node)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen: set[Any] = set()

@@ -1,0 +1,45 @@
+# Fresh machine: Python 3.11 or newer, make and git are enough. Everything is installed into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-full lint bench crds clean
+
+demo: $(VENV)/.base
+	$(BIN)/muster demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not full" -n 2
+
+test-full: $(VENV)/.dev lint
+	$(BIN)/python -m pytest -m full
+	$(MAKE) bench BENCH_FLAGS=--quick
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	@set -e; for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file $(BENCH_FLAGS); done
+
+crds: $(VENV)/.dev
+	$(BIN)/python -m muster.resources.crd deploy/crds
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis
+
+# The version test comes first: an old Python fails in the middle of the installation with a puzzling message.
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Muster needs Python 3.11 or newer; name one with: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.base

@@ -1,0 +1,73 @@
+"""YAML input is hostile until parsed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster import yamlio
+from muster.errors import BadInputError
+
+BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
+
+scalars = st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False, allow_infinity=False)
+documents = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=20
+)
+
+
+@given(documents)
+def test_what_is_written_is_read_back(value: object) -> None:
+    assert yamlio.loads(yamlio.dumps(value), "text") == value
+
+
+@pytest.mark.parametrize(
+    "text", ["yes", "on", "0x1f", "1e3", "null", "~", "2026-01-05", "1.30", "", " a", "a: b", "#"]
+)
+def test_text_that_looks_like_something_else_survives(text: str) -> None:
+    assert yamlio.loads(yamlio.dumps({"v": text}), "text") == {"v": text}
+
+
+def test_a_date_stays_text() -> None:
+    assert yamlio.loads("v: 2026-01-05", "text") == {"v": "2026-01-05"}
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("a: 1\na: 2\n", "duplicate key 'a'"),
+        ("a: {b: 1, b: 2}\n", "duplicate key 'b'"),
+        (BOMB, "aliases are not accepted"),
+        ("a: [", "line"),
+        ("!!python/object/apply:os.system ['true']", "not valid YAML"),
+        ("? [a]\n: 1\n", "key must be a scalar"),
+        ("a: 1\n---\nb: 2\n", "more than 1 YAML document"),
+        ("\x00", "not valid YAML"),
+        ("[" * 100_000, "not valid YAML"),
+        ("a: 0o8_\nb: !!int x", "not valid YAML"),
+    ],
+)
+def test_bad_yaml_is_one_sentence(text: str, part: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        yamlio.loads(text, "recipe.yaml")
+    message = str(caught.value)
+    assert part in message
+    assert message.startswith("recipe.yaml")
+    assert "\n" not in message
+
+
+def test_a_large_file_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "big.yaml"
+    with path.open("wb") as file:
+        file.truncate(yamlio.MAX_BYTES + 1)
+    with pytest.raises(BadInputError, match="larger than 10 MiB"):
+        yamlio.load(path)
+
+
+def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
+    for path in (tmp_path / "absent.yaml", tmp_path):
+        with pytest.raises(BadInputError, match=f"Cannot read {path}"):
+            yamlio.load(path)
