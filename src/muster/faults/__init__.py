@@ -1,1 +1,1 @@
-"""The fault catalogue (data) and the assembly of sightings into faults. Pure."""
+"""What faults mean (the catalogue, versioned data) and how sightings become open faults (assembly). Pure."""

@@ -1,0 +1,1 @@
+"""The parts of fault isolation. The way in is `muster.certify.isolate`. Everything here is pure."""

@@ -1,0 +1,211 @@
+"""Evidence from pairs: which nodes and which links explain the runs that failed.
+
+Runs are facts: a pair failed or passed so and so often. A failed run has several possible causes (an end, the link
+between them, chance), so the causes are weighed against each other by passing messages along failed pairs: how likely
+is it that the other end, judged by its other runs alone, was the cause? Nothing depends on the order of runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from muster.certify.isolation.likelihood import (
+    CLEARED,
+    Grid,
+    cause_probability,
+    fail_factor,
+    mixture,
+    spurious_rate,
+)
+
+Pair = tuple[str, str]
+
+NODE_PRIOR = 0.01
+PARTNER_PRIOR = 0.002
+LINK_PRIOR = 0.001
+SWEEPS = 5
+COUNT_LIMIT = 60
+"""Passes beyond this add nothing but floating point underflow."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    fails: int = 0
+    passes: int = 0
+
+
+def pair_of(a: str, b: str) -> Pair:
+    return (a, b) if a <= b else (b, a)
+
+
+@dataclass(frozen=True)
+class PairEvidence:
+    """Counts of conclusive pair runs. The dicts are never changed after construction."""
+
+    tallies: Mapping[Pair, Tally] = field(default_factory=dict)
+    passes: Mapping[str, int] = field(default_factory=dict)
+    mates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Partners that each node was tested with, in no order that matters."""
+    failed: tuple[Pair, ...] = ()
+    """Pairs with at least one failure, sorted."""
+
+    def with_runs(self, runs: Iterable[tuple[str, str, bool]]) -> PairEvidence:
+        """The evidence with further runs (two nodes, passed or not) added."""
+        tallies, passes, mates = dict(self.tallies), dict(self.passes), dict(self.mates)
+        failed = set(self.failed)
+        for a, b, passed in runs:
+            pair = pair_of(a, b)
+            known = tallies.get(pair)
+            if known is None:
+                known = Tally()
+                mates[a] = (*mates.get(a, ()), b)
+                mates[b] = (*mates.get(b, ()), a)
+            if passed:
+                tallies[pair] = Tally(known.fails, known.passes + 1)
+                passes[a] = passes.get(a, 0) + 1
+                passes[b] = passes.get(b, 0) + 1
+            else:
+                tallies[pair] = Tally(known.fails + 1, known.passes)
+                failed.add(pair)
+        return PairEvidence(tallies, passes, mates, tuple(sorted(failed)))
+
+    def passes_without(self, node: str, mate: str) -> int:
+        tally = self.tallies.get(pair_of(node, mate))
+        return self.passes.get(node, 0) - (tally.passes if tally else 0)
+
+    def tested(self, a: str, b: str) -> bool:
+        return pair_of(a, b) in self.tallies
+
+    def runs_of(self, node: str) -> int:
+        """Conclusive pair runs that the node took part in."""
+        fails = sum(self.tallies[pair_of(node, mate)].fails for mate in self.mates.get(node, ()))
+        return self.passes.get(node, 0) + fails
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the pair evidence says. Ratios are bad : good (see `likelihood`)."""
+
+    spurious: float
+    nodes: Mapping[str, float]
+    """Ratio of every node that has a failed run."""
+    links: Mapping[Pair, float]
+    """Ratio of every pair that has a failed run."""
+    link_odds: Mapping[Pair, float]
+    """Probability that the link was the cause of the next failure of the pair."""
+    grid: Grid
+
+    def node_ratio(self, node: str, passes: int) -> float:
+        """Ratio of any node; one without failures is judged by its passes."""
+        known = self.nodes.get(node)
+        return known if known is not None else mixture(self.grid, [(1.0 - q) ** passes for q in self.grid.rates])
+
+    def suspects(self) -> tuple[str, ...]:
+        """Nodes with failed runs that are neither cleared nor explained away, sorted."""
+        return tuple(sorted(node for node, ratio in self.nodes.items() if ratio > CLEARED))
+
+
+def judge(evidence: PairEvidence, grid: Grid, priors: Mapping[str, float]) -> Judgement:
+    """Weigh the causes of all failed pairs. `priors`: probability that a node is bad before any run."""
+    adjacency: dict[str, list[str]] = {}
+    for a, b in evidence.failed:
+        adjacency.setdefault(a, []).append(b)
+        adjacency.setdefault(b, []).append(a)
+    for mates in adjacency.values():
+        mates.sort()
+    messages = _Messages(evidence, grid, priors, adjacency)
+    for _ in range(SWEEPS):
+        messages.sweep()
+    return messages.judgement()
+
+
+class _Messages:
+    """Working state of `judge`; lives only inside one call."""
+
+    def __init__(
+        self,
+        evidence: PairEvidence,
+        grid: Grid,
+        priors: Mapping[str, float],
+        adjacency: dict[str, list[str]],
+    ) -> None:
+        self.evidence = evidence
+        self.grid = grid
+        self.priors = priors
+        self.adjacency = adjacency
+        self.spurious = spurious_rate(0.0, 0.0)
+        self.total_runs = sum(t.passes + t.fails for t in evidence.tallies.values())
+        self.base = {v: self._pass_factors(evidence.passes.get(v, 0)) for v in adjacency}
+        # cause[a, b]: probability that `a`, judged by its runs without `b`, makes a run fail.
+        self.cause: dict[tuple[str, str], float] = {}
+        for a, b in evidence.failed:
+            for one, other in ((a, b), (b, a)):
+                factors = self._pass_factors(evidence.passes_without(one, other))
+                self.cause[one, other] = cause_probability(grid, priors.get(one, NODE_PRIOR), factors)
+
+    def _pass_factors(self, passes: int) -> list[float]:
+        return [(1.0 - q) ** min(passes, COUNT_LIMIT) for q in self.grid.rates]
+
+    def link_cause(self, pair: Pair, seen_from: str) -> float:
+        """Probability that the link fails a run, from the pair's runs but one, the end `seen_from` taken as good."""
+        other = pair[0] if pair[1] == seen_from else pair[1]
+        innocent = 1.0 - (1.0 - self.spurious) * (1.0 - self.cause[other, seen_from])
+        return cause_probability(self.grid, LINK_PRIOR, self._link_factors(pair, innocent, spare=1))
+
+    def _link_factors(self, pair: Pair, innocent: float, spare: int) -> list[float]:
+        tally = self.evidence.tallies[pair]
+        fails = min(tally.fails - spare, 20)
+        passed = self._pass_factors(tally.passes)
+        return [fail_factor(q, innocent) ** fails * p for q, p in zip(self.grid.rates, passed, strict=True)]
+
+    def factors(self, node: str) -> tuple[list[float], dict[str, list[float]]]:
+        """Likelihood ratios of `node` per rate: over all its runs, and of each failed pair alone.
+
+        Failures with one partner count once: repeating a pair says something about the link, not about an end.
+        """
+        total = list(self.base[node])
+        each: dict[str, list[float]] = {}
+        for mate in self.adjacency[node]:
+            pair = pair_of(node, mate)
+            innocent = 1.0 - (1.0 - self.spurious) * (1.0 - self.cause[mate, node]) * (
+                1.0 - self.link_cause(pair, node)
+            )
+            each[mate] = [fail_factor(q, innocent) for q in self.grid.rates]
+            total = [t * f for t, f in zip(total, each[mate], strict=True)]
+        return total, each
+
+    def sweep(self) -> None:
+        """One synchronous update of all messages and of the spurious failure rate."""
+        updated: dict[tuple[str, str], float] = {}
+        for node in self.adjacency:
+            total, each = self.factors(node)
+            prior = self.priors.get(node, NODE_PRIOR)
+            for mate, factor in each.items():
+                with_mate = self._pass_factors(self.evidence.tallies[pair_of(node, mate)].passes)
+                others = [t / f / w for t, f, w in zip(total, factor, with_mate, strict=True)]
+                updated[node, mate] = cause_probability(self.grid, prior, others)
+        self.cause = updated
+        self.spurious = spurious_rate(*self._spurious_counts())
+
+    def _spurious_counts(self) -> tuple[float, float]:
+        """Failures put down to chance, and all runs: a run that a bad node fails may fail by chance as well."""
+        by_chance = 0.0
+        for pair in self.evidence.failed:
+            a, b = pair
+            nothing_else = (1.0 - self.cause[a, b]) * (1.0 - self.cause[b, a]) * (1.0 - self.link_cause(pair, a))
+            responsible = self.spurious / (1.0 - (1.0 - self.spurious) * nothing_else)
+            by_chance += self.evidence.tallies[pair].fails * responsible
+        return by_chance, self.total_runs
+
+    def judgement(self) -> Judgement:
+        nodes = {v: mixture(self.grid, self.factors(v)[0]) for v in sorted(self.adjacency)}
+        links: dict[Pair, float] = {}
+        odds: dict[Pair, float] = {}
+        for pair in self.evidence.failed:
+            a, b = pair
+            innocent = 1.0 - (1.0 - self.spurious) * (1.0 - self.cause[a, b]) * (1.0 - self.cause[b, a])
+            factors = self._link_factors(pair, innocent, spare=0)
+            links[pair] = mixture(self.grid, factors)
+            odds[pair] = cause_probability(self.grid, LINK_PRIOR, factors)
+        return Judgement(self.spurious, nodes, links, odds, self.grid)

@@ -1,0 +1,405 @@
+"""Group tests: one run over everything that is good so far; if it fails, the node or link behind it is narrowed down.
+
+Labels and bits. The n nodes of a failed group get labels 0..n-1. In round j the group is split by bit j of the label,
+and both halves run at the same time. A bad link fails a half when both its ends are in it, so for each bit one learns
+the bit of both ends, or (both halves pass) that the ends differ in it. A node that fails only in large groups always
+fails its half. After ceil(log2 n) rounds the labels are known but for the differing bits, and the pairs that remain
+share no node: all of them are tested in one more round. That is 1 + ceil(log2 n) rounds after the failed run for a
+bad link, against 2 log2 n by successive cuts. With several causes both halves may fail; then both are followed.
+
+Two manners of splitting take turns. FILLED keeps the groups as large as the first split (fillers come from the halves
+that passed), which a fault that shows only at size needs. BARE takes no fillers, which several bad links need, since
+another bad link could reach into the fillers. All runs must exercise every pair of the group (all-to-all) to see
+every link.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import assert_never
+
+from muster.certify.isolation.evidence import Pair, pair_of
+from muster.certify.isolation.likelihood import CLEARED, Grid, evidence, spurious_rate
+from muster.certify.isolation.plan import Request, Role
+
+MAX_ATTEMPTS = 4
+"""Times a failing set is narrowed before it is left unresolved."""
+
+STEADY_PASSES = 4
+"""Passes in a row that a set needs after it failed twice and narrowing named nothing."""
+
+MAX_SCALE_RUNS = 10
+MAX_WASTED = 4
+"""Runs of one set in a row without a usable outcome."""
+
+UNSEEN = 0.01
+"""Probability that a proven filler, or a link to it, fails a run; added to the spurious rate."""
+
+
+class Step(Enum):
+    CONFIRM = auto()
+    HALVES = auto()
+    """The whole set gave a number that could not be compared with anything: its halves give one."""
+    SPLIT = auto()
+    CANDIDATES = auto()
+    SCALE = auto()
+    DONE = auto()
+
+
+@dataclass(frozen=True)
+class Item:
+    """Labels that hold a cause; on the bits of `differ` the ends of its link differ."""
+
+    nodes: tuple[int, ...]
+    differ: int = 0
+
+
+@dataclass(frozen=True)
+class Tallied:
+    fails: int = 0
+    passes: int = 0
+
+
+@dataclass(frozen=True)
+class Group:
+    """State of one group test in one cell. Dicts are never changed after construction."""
+
+    test: str
+    order: tuple[str, ...]
+    """All nodes to be covered, in topological order."""
+    limit: float
+    """Ratio at which a node that fails only in groups is condemned."""
+    grid: Grid
+    step: Step = Step.CONFIRM
+    sets: tuple[tuple[str, ...], ...] = ()
+    """Sets still to be confirmed, the first one now."""
+    links: tuple[Pair, ...] = ()
+    """Bad links known: never together in a set."""
+    fails: int = 0
+    passes: int = 0
+    attempt: int = 0
+    labels: Mapping[int, str] = field(default_factory=dict)
+    """Node by label, ascending. Labels are spread evenly over the bits, so that each bit splits about in half."""
+    bit: int = 0
+    items: tuple[Item, ...] = ()
+    candidates: tuple[Pair, ...] = ()
+    tried: tuple[Pair, ...] = ()
+    scale: Mapping[str, Tallied] = field(default_factory=dict)
+    scale_open: tuple[str, ...] = ()
+    scale_verdicts: Mapping[str, Tallied] = field(default_factory=dict)
+    """Nodes condemned in groups, with their runs."""
+    confirmed: tuple[frozenset[str], ...] = ()
+    """Sets that passed."""
+    unresolved: tuple[tuple[str, ...], ...] = ()
+    wasted: int = 0
+    unmeasured: bool = False
+
+    @property
+    def covered(self) -> frozenset[str]:
+        """Nodes that took part in a set that passed."""
+        return frozenset().union(*self.confirmed)
+
+    @property
+    def bad(self) -> tuple[str, ...]:
+        """Nodes condemned in groups, sorted."""
+        return tuple(sorted(self.scale_verdicts))
+
+    @property
+    def done(self) -> bool:
+        return self.step is Step.DONE
+
+
+def start(test: str, order: Sequence[str], links: Sequence[Pair], grid: Grid, limit: float) -> Group:
+    """The state before the first group run over `order`; bad `links` known from pairs are kept apart."""
+    group = Group(test=test, order=tuple(order), limit=limit, grid=grid, links=tuple(links))
+    return _next_set(replace(group, sets=cover_sets(group.order, group.links, ())))
+
+
+def cover_sets(
+    order: Sequence[str], links: Sequence[Pair], confirmed: Sequence[frozenset[str]]
+) -> tuple[tuple[str, ...], ...]:
+    """Sets that hold every node and every pair of `order` but the bad links, less those inside a confirmed set."""
+    inside = [pair for pair in links if pair[0] in order and pair[1] in order]
+    ends = _vertex_cover(order, inside)
+    sets = [tuple(name for name in order if name not in ends)]
+    for end in ends:
+        beside = {a if b == end else b for a, b in inside if end in (a, b)}
+        sets.append(tuple(name for name in order if name == end or (name not in ends and name not in beside)))
+    sets += [(a, b) for i, a in enumerate(ends) for b in ends[i + 1 :] if pair_of(a, b) not in inside]
+    return tuple(s for s in sets if len(s) >= 2 and not any(c.issuperset(s) for c in confirmed))
+
+
+def _vertex_cover(order: Sequence[str], links: Sequence[Pair]) -> tuple[str, ...]:
+    """Few nodes that touch every bad link: the most burdened first."""
+    open_links, ends = list(links), []
+    while open_links:
+        burden: dict[str, int] = {}
+        for a, b in open_links:
+            burden[a], burden[b] = burden.get(a, 0) + 1, burden.get(b, 0) + 1
+        worst = min((name for name in order if name in burden), key=lambda name: -burden[name])
+        ends.append(worst)
+        open_links = [pair for pair in open_links if worst not in pair]
+    return tuple(ends)
+
+
+# --- the next runs ---
+
+
+def requests(group: Group, seed: str, pair_test: str) -> tuple[Request, ...]:
+    """Runs wanted in the next round, node-disjoint. `seed` makes the choice of fillers repeatable."""
+    match group.step:
+        case Step.CONFIRM:
+            return tuple(Request(group.test, members, Role.CONFIRM) for members in _together(group.sets))
+        case Step.HALVES:
+            half = (len(group.sets[0]) + 1) // 2
+            parts = (group.sets[0][:half], group.sets[0][half:])
+            return tuple(Request(group.test, part, Role.CONTROL) for part in parts if len(part) >= 2)
+        case Step.SPLIT:
+            return tuple(
+                Request(group.test, nodes, Role.SPLIT) for nodes, _, _ in _split_runs(group) if len(nodes) >= 2
+            )
+        case Step.CANDIDATES:
+            return tuple(Request(pair_test or group.test, pair, Role.CANDIDATE) for pair in _disjoint(group))
+        case Step.SCALE:
+            return _scale_runs(group, random.Random(seed))  # noqa: S311 - seeded choice of fillers
+        case Step.DONE:
+            return ()
+    assert_never(group.step)
+
+
+def _together(sets: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The first set, and others that share no node with it or with each other."""
+    chosen: list[tuple[str, ...]] = []
+    busy: set[str] = set()
+    for members in sets:
+        if not busy.intersection(members):
+            chosen.append(members)
+            busy.update(members)
+    return chosen
+
+
+def _split_runs(group: Group) -> list[tuple[tuple[str, ...], int, int]]:
+    """(nodes, index of the item, value of the bit) of every half of every item, with fillers where asked for."""
+    halves = [
+        ([n for n in item.nodes if n >> group.bit & 1 == value], index, value)
+        for index, item in enumerate(group.items)
+        for value in (0, 1)
+    ]
+    if group.attempt % 2 == 0:
+        inside = {n for item in group.items for n in item.nodes}
+        fillers = [n for n in group.labels if n not in inside]
+        size = (len(group.labels) + 1) // 2 if len(group.items) == 1 else len(group.labels) // len(halves)
+        # A filler goes to the half that shares its bit, so that one item alone is split like the whole set.
+        for nodes, _, value in halves:
+            wanted = [n for n in fillers if n >> group.bit & 1 == value] + [
+                n for n in fillers if n >> group.bit & 1 != value and len(group.items) > 1
+            ]
+            chosen = wanted[: max(0, size - len(nodes))] if nodes else []
+            nodes += chosen
+            taken = set(chosen)
+            fillers = [n for n in fillers if n not in taken]
+    return [(tuple(group.labels[n] for n in sorted(nodes)), index, value) for nodes, index, value in halves]
+
+
+def _disjoint(group: Group) -> tuple[Pair, ...]:
+    """As many candidate pairs as fit into one round."""
+    chosen: list[Pair] = []
+    busy: set[str] = set()
+    for pair in group.candidates:
+        if not busy.intersection(pair):
+            chosen.append(pair)
+            busy.update(pair)
+    return tuple(chosen)
+
+
+def _scale_runs(group: Group, rng: random.Random) -> tuple[Request, ...]:
+    """Each open suspect among fillers of the set, the rest as a control."""
+    suspects = group.scale_open
+    fillers = [n for n in group.sets[0] if n not in group.scale]
+    rng.shuffle(fillers)
+    share = max(1, len(group.sets[0]) // 2 - 1 if len(suspects) == 1 else len(fillers) // len(suspects))
+    runs = []
+    for suspect in suspects:
+        chosen, fillers = fillers[:share], fillers[share:]
+        if chosen:
+            runs.append(Request(group.test, (suspect, *sorted(chosen)), Role.SCALE))
+    if len(fillers) >= 2:
+        runs.append(Request(group.test, tuple(sorted(fillers)), Role.CONTROL))
+    return tuple(runs)
+
+
+# --- outcomes ---
+
+
+def after(group: Group, results: Mapping[tuple[str, ...], bool | None]) -> Group:
+    """The state after one round. `results`: by nodes of the run; None for a run without a usable outcome."""
+    match group.step:
+        case Step.CONFIRM:
+            return _settle(_after_confirm(group, results))
+        case Step.HALVES:
+            return replace(group, step=Step.CONFIRM)
+        case Step.SPLIT:
+            return _settle(_after_split(group, results))
+        case Step.CANDIDATES:
+            tested = {pair_of(*nodes) for nodes, ok in results.items() if ok is not None and len(nodes) == 2}
+            wasted = group.wasted + (not tested)
+            left = tuple(pair for pair in group.candidates if pair_of(*pair) not in tested)
+            if wasted > MAX_WASTED:
+                left = ()
+            return replace(group, candidates=left, wasted=0 if tested else wasted)
+        case Step.SCALE:
+            return _after_scale(group, results)
+        case Step.DONE:
+            return group
+    assert_never(group.step)
+
+
+def _settle(group: Group) -> Group:
+    """Skip splits that need no run because every half has less than two nodes."""
+    while group.step is Step.SPLIT and all(len(nodes) < 2 for nodes, _, _ in _split_runs(group)):
+        group = _after_split(group, {})
+    return group
+
+
+def _after_confirm(group: Group, results: Mapping[tuple[str, ...], bool | None]) -> Group:
+    first = group.sets[0]
+    passed = results.get(first)
+    others = [members for members in group.sets[1:] if results.get(members)]
+    group = replace(
+        group,
+        sets=(first, *(members for members in group.sets[1:] if members not in others)),
+        confirmed=(*group.confirmed, *(frozenset(members) for members in others)),
+    )
+    if passed is None:
+        if group.wasted >= MAX_WASTED:
+            return _give_up(group)
+        step = Step.HALVES if group.unmeasured and len(first) >= 4 else Step.CONFIRM
+        return replace(group, wasted=group.wasted + 1, step=step)
+    group = replace(group, wasted=0, fails=group.fails + (not passed), passes=group.passes + passed)
+    if passed and group.passes >= (STEADY_PASSES if group.attempt else 1):
+        confirmed = (*group.confirmed, frozenset(first))
+        return _next_set(replace(group, confirmed=confirmed, sets=group.sets[1:], attempt=0))
+    return _narrow(group) if group.fails >= 2 and not passed else group
+
+
+def _narrow(group: Group) -> Group:
+    """Start a new attempt on the present set; the first along the topology, later ones with other labels."""
+    if group.attempt >= MAX_ATTEMPTS:
+        return _give_up(group)
+    members = group.sets[0]
+    if len(members) == 2:
+        pair = pair_of(*members)
+        if pair in group.tried:
+            return _give_up(group)
+        return replace(group, step=Step.CANDIDATES, candidates=(pair,), tried=(*group.tried, pair))
+    names = list(members)
+    if group.attempt:
+        random.Random(f"labels/{group.test}/{group.attempt}/{len(names)}").shuffle(names)  # noqa: S311
+    bits = (len(names) - 1).bit_length()
+    labels = {(i << bits) // len(names): name for i, name in enumerate(names)}
+    everything = Item(tuple(labels))
+    return replace(group, step=Step.SPLIT, labels=labels, bit=bits - 1, items=(everything,), candidates=(), wasted=0)
+
+
+def _after_split(group: Group, results: Mapping[tuple[str, ...], bool | None]) -> Group:
+    runs = _split_runs(group)
+    outcomes = [results.get(nodes) if len(nodes) >= 2 else True for nodes, _, _ in runs]
+    if any(outcome is None for outcome in outcomes):
+        # A half without an outcome is repeated with the others of its round: a split needs both sides.
+        return replace(group, wasted=group.wasted + 1) if group.wasted < MAX_WASTED else _give_up(group)
+    items: list[Item] = []
+    for index, item in enumerate(group.items):
+        failed = [value for (_, i, value), ok in zip(runs, outcomes, strict=True) if i == index and not ok]
+        halves = [Item(tuple(n for n in item.nodes if n >> group.bit & 1 == v), item.differ) for v in failed]
+        items += halves or [Item(item.nodes, item.differ | 1 << group.bit)]
+    group = replace(group, items=tuple(items), bit=group.bit - 1, wasted=0)
+    return group if group.bit >= 0 else _leaves(group)
+
+
+def _leaves(group: Group) -> Group:
+    """All bits are known: what is left are single nodes, or pairs whose labels differ in known bits."""
+    nodes: list[str] = []
+    pairs: list[Pair] = []
+    for item in group.items:
+        inside = set(item.nodes)
+        if item.differ:
+            pairs += [
+                pair_of(group.labels[n], group.labels[n ^ item.differ])
+                for n in item.nodes
+                if n < n ^ item.differ and n ^ item.differ in inside
+            ]
+        else:
+            nodes += [group.labels[n] for n in item.nodes]
+    fresh = tuple(p for p in dict.fromkeys(pairs) if p not in group.links)
+    open_nodes = tuple(n for n in dict.fromkeys(nodes) if n not in group.bad)
+    return replace(
+        group,
+        step=Step.CANDIDATES if fresh else Step.SCALE,
+        candidates=fresh,
+        scale={n: Tallied() for n in open_nodes},
+        scale_open=open_nodes,
+    )
+
+
+def _after_scale(group: Group, results: Mapping[tuple[str, ...], bool | None]) -> Group:
+    tallies = dict(group.scale)
+    conclusive = 0
+    for nodes, ok in sorted(results.items()):
+        if ok is None or nodes[0] not in group.scale_open:
+            continue
+        conclusive += 1
+        known = tallies[nodes[0]]
+        tallies[nodes[0]] = Tallied(known.fails + (not ok), known.passes + ok)
+    wasted = 0 if conclusive else group.wasted + 1
+    innocent = spurious_rate(0, 0) + UNSEEN
+    bad, still = dict(group.scale_verdicts), []
+    for name in group.scale_open:
+        tally = tallies[name]
+        ratio = evidence(group.grid, tally.fails, tally.passes, innocent)
+        if ratio >= group.limit and tally.fails >= 2:
+            bad[name] = tally
+        elif ratio > CLEARED and tally.fails + tally.passes < MAX_SCALE_RUNS and wasted <= MAX_WASTED:
+            still.append(name)
+    return replace(group, scale=tallies, scale_open=tuple(still), scale_verdicts=bad, wasted=wasted)
+
+
+def resume(group: Group, links: Sequence[Pair], lost: frozenset[str]) -> Group:
+    """Continue once pairs are quiet. `links`: all bad links now; `lost`: nodes that are condemned or gone.
+
+    A set that holds something newly found is replaced by sets without it; a set that explains nothing new is narrowed
+    again.
+    """
+    if group.done:
+        return group
+    gone = lost.union(group.bad)
+    learned = any(pair not in group.links for pair in links) or any(
+        name in gone for members in group.sets for name in members
+    )
+    if learned:
+        order = tuple(name for name in group.order if name not in gone)
+        sets = cover_sets(order, tuple(links), group.confirmed)
+        return _next_set(replace(group, order=order, links=tuple(links), attempt=0, sets=sets))
+    if group.step is Step.CANDIDATES and not group.candidates:
+        return replace(group, step=Step.SCALE) if group.scale_open else _again(group)
+    if group.step is Step.SCALE and not group.scale_open:
+        return _again(group)
+    return group
+
+
+def _again(group: Group) -> Group:
+    """The attempt named nothing: look at the whole set once more, then narrow in the other manner."""
+    if group.attempt + 1 >= MAX_ATTEMPTS:
+        return _give_up(group)
+    return replace(group, step=Step.CONFIRM, attempt=group.attempt + 1, fails=1, passes=0, items=(), wasted=0)
+
+
+def _give_up(group: Group) -> Group:
+    return _next_set(replace(group, unresolved=(*group.unresolved, group.sets[0]), sets=group.sets[1:], attempt=0))
+
+
+def _next_set(group: Group) -> Group:
+    step = Step.CONFIRM if group.sets else Step.DONE
+    return replace(group, step=step, fails=0, passes=0, items=(), candidates=(), scale={}, scale_open=(), wasted=0)

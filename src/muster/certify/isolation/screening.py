@@ -1,0 +1,387 @@
+"""Node-local tests and pairs: which runs a cell needs next, and what its evidence says so far.
+
+Every node goes its own way: while one repeats a failed local test, the others are paired. Per round a node takes part
+in at most one run. Suspects come first (each with a proven partner of its own), then failed pairs whose ends pass
+elsewhere, then nodes that were not paired often enough.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from muster.certify.isolation.evidence import (
+    NODE_PRIOR,
+    PARTNER_PRIOR,
+    Judgement,
+    Pair,
+    PairEvidence,
+    Tally,
+    judge,
+    pair_of,
+)
+from muster.certify.isolation.likelihood import CLEARED, Grid, evidence, grid_for, spurious_rate
+from muster.certify.isolation.plan import Cell, Plan, Request, Role
+
+SHARE_LOCAL, SHARE_PAIR, SHARE_GROUP, SHARE_LINK = 0.15, 0.55, 0.15, 0.15
+"""How the allowed probability of false blame is split over the kinds of verdict."""
+
+MAX_INCONCLUSIVE = 4
+"""Runs without a usable outcome after which a node is given up."""
+
+MAX_SEED_MATCHINGS = 6
+"""Further matchings tried when not one pair passed yet and so nobody is proven good."""
+
+RERUN_FROM = 0.02
+"""A link is looked at again while it is at least this likely to be the cause of the pair's failures."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Ratios from which on a suspect is condemned, so that the error bound of the whole certification holds."""
+
+    local: float
+    pair: float
+    group: float
+    link: float
+
+    @classmethod
+    def of(cls, plan: Plan) -> Limits:
+        nodes = max(1, sum(len(cell.targets) + len(cell.partners) for cell in plan.cells))
+        links = max(1.0, nodes / 2 * (plan.matchings + 1))
+        error = plan.budget.max_false_blame
+        tests = max(1, len(plan.local_tests()))
+        groups = max(1, len(plan.group_tests()))
+        return cls(
+            local=nodes * tests / (error * SHARE_LOCAL),
+            pair=nodes / (error * SHARE_PAIR),
+            group=nodes * groups / (error * SHARE_GROUP),
+            link=links / (error * SHARE_LINK),
+        )
+
+
+NO_PAIRS = PairEvidence()
+
+
+@dataclass(frozen=True)
+class Screening:
+    """State of one cell as far as single nodes and pairs go. Dicts are never changed after construction."""
+
+    plan: Plan
+    cell: Cell
+    local: Mapping[tuple[str, str], Tally] = field(default_factory=dict)
+    """Tallies by (node, test)."""
+    pairs: PairEvidence = NO_PAIRS
+    inconclusive: Mapping[str, int] = field(default_factory=dict)
+    given_up: Mapping[str, str] = field(default_factory=dict)
+    """Nodes that take no further part, with the reason in a sentence."""
+    seed_matchings: int = 0
+
+    @cached_property
+    def grid(self) -> Grid:
+        return grid_for(self.plan.weakest_rate)
+
+    @cached_property
+    def limits(self) -> Limits:
+        return Limits.of(self.plan)
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        return tuple(m.name for m in self.cell.targets)
+
+    @cached_property
+    def partners(self) -> tuple[str, ...]:
+        return tuple(m.name for m in self.cell.partners)
+
+    @cached_property
+    def _borrowed(self) -> frozenset[str]:
+        return frozenset(self.partners)
+
+    @cached_property
+    def domains(self) -> Mapping[str, str]:
+        return {m.name: m.domain for m in (*self.cell.targets, *self.cell.partners)}
+
+    @cached_property
+    def judgement(self) -> Judgement:
+        priors = dict.fromkeys(self.targets, NODE_PRIOR) | dict.fromkeys(self.partners, PARTNER_PRIOR)
+        return judge(self.pairs, self.grid, priors)
+
+    # --- verdicts so far ---
+
+    @cached_property
+    def spurious_local(self) -> float:
+        """Spurious failure rate of local tests: failures of tests that passed on the same node count as chance."""
+        tallies = self.local.values()
+        by_chance = sum(min(t.fails, t.passes) for t in tallies)
+        return spurious_rate(by_chance, sum(t.passes for t in tallies) + by_chance)
+
+    def local_ratio(self, node: str, test: str) -> float:
+        tally = self.local.get((node, test), Tally())
+        return evidence(self.grid, tally.fails, tally.passes, self.spurious_local)
+
+    def local_done(self, node: str, test: str) -> bool:
+        """The test was passed, and failures that it may have had are put down to chance."""
+        tally = self.local.get((node, test), Tally())
+        return tally.passes > 0 and (tally.fails == 0 or self.local_ratio(node, test) <= CLEARED)
+
+    def local_failed(self, node: str) -> str:
+        """The local test that condemns the node, or an empty string."""
+        failed = (t.name for t in self.plan.local_tests() if self.local.get((node, t.name), Tally()).fails)
+        return next((name for name in failed if self.local_ratio(node, name) >= self.limits.local), "")
+
+    def pair_failed(self, node: str) -> bool:
+        """Condemned by pairs: enough evidence, and failures with two partners at least."""
+        ratio = self.judgement.nodes.get(node)
+        if ratio is None or ratio < self.limits.pair:
+            return False
+        return self._failed_mates[node] >= 2
+
+    @cached_property
+    def condemned(self) -> frozenset[str]:
+        """Nodes that are bad beyond the allowed error."""
+        return frozenset(
+            name for name in (*self.targets, *self.partners) if self.local_failed(name) or self.pair_failed(name)
+        )
+
+    @cached_property
+    def bad_links(self) -> tuple[Pair, ...]:
+        """Links that are bad beyond the allowed error while both ends are good, sorted."""
+        return tuple(
+            pair
+            for pair in self.pairs.failed
+            if self.judgement.links[pair] >= self.limits.link
+            and all(end not in self.condemned and self.pairs.passes_without(end, _other(pair, end)) for end in pair)
+        )
+
+    @cached_property
+    def suspects(self) -> tuple[str, ...]:
+        return tuple(s for s in self.judgement.suspects() if self._in_play(s))
+
+    @cached_property
+    def _suspected(self) -> frozenset[str]:
+        return frozenset(self.suspects)
+
+    @cached_property
+    def _failed_mates(self) -> Mapping[str, int]:
+        counts: dict[str, int] = {}
+        for pair in self.pairs.failed:
+            for end in pair:
+                counts[end] = counts.get(end, 0) + 1
+        return counts
+
+    @cached_property
+    def proven(self) -> tuple[str, ...]:
+        """Nodes that may serve as partners of suspects: passed a pair and are not suspected; in plan order."""
+        return tuple(
+            name
+            for name in self._ready
+            if name not in self._suspected and (self.pairs.passes.get(name, 0) > 0 or name in self._borrowed)
+        )
+
+    def settled(self, node: str) -> bool:
+        """Good as far as single nodes and pairs tell: everything asked for was passed, nothing is suspected."""
+        if node in self.condemned or node in self.given_up or node in self._suspected:
+            return False
+        if not all(self.local_done(node, t.name) for t in self.plan.local_tests()) and node not in self._borrowed:
+            return False
+        return self.plan.pair_test() is None or node in self._borrowed or self.pairs.passes.get(node, 0) > 0
+
+    def _in_play(self, node: str) -> bool:
+        return node not in self.condemned and node not in self.given_up
+
+    @cached_property
+    def _ready(self) -> tuple[str, ...]:
+        """Nodes that passed their local tests and may be paired, in plan order."""
+        tests = self.plan.local_tests()
+        return tuple(
+            name
+            for name in (*self.targets, *self.partners)
+            if self._in_play(name) and (name in self._borrowed or all(self.local_done(name, t.name) for t in tests))
+        )
+
+    # --- the next runs ---
+
+    def requests(self, rng: random.Random) -> tuple[Request, ...]:
+        """Runs wanted in the next round, node-disjoint; none when singles and pairs have nothing left to say."""
+        runs = self._local_requests()
+        test = self.plan.pair_test()
+        if test is None:
+            return tuple(runs)
+        busy = {node for run in runs for node in run.nodes}
+        pairs = [*self._reruns(busy), *self._with_partners(busy), *self._matching(busy, rng)]
+        if not pairs and not runs:
+            pairs = self._seed_matching(rng)
+        return (*runs, *(Request(test.name, pair, role) for pair, role in pairs))
+
+    def _local_requests(self) -> list[Request]:
+        runs = []
+        for node in self.targets:
+            if not self._in_play(node):
+                continue
+            todo = next((t.name for t in self.plan.local_tests() if not self.local_done(node, t.name)), None)
+            if todo is not None:
+                runs.append(Request(todo, (node,), Role.LOCAL))
+        return runs
+
+    def _reruns(self, busy: set[str]) -> list[tuple[Pair, Role]]:
+        """Failed pairs whose ends pass elsewhere: is it the link, or was it chance?"""
+        chosen: list[tuple[Pair, Role]] = []
+        for pair in self.pairs.failed:
+            if pair in self.bad_links or any(end in busy or end not in self._ready for end in pair):
+                continue
+            if not all(self.pairs.passes_without(end, _other(pair, end)) for end in pair):
+                continue
+            tally = self.pairs.tallies[pair]
+            first = tally.fails + tally.passes == 1 and any(end in self._suspected for end in pair)
+            # An end with several failed partners is looked at with new partners first: two bad links are rarer.
+            if (first and all(self._failed_mates[end] == 1 for end in pair)) or self.judgement.link_odds[
+                pair
+            ] >= RERUN_FROM:
+                busy.update(pair)
+                chosen.append((pair, Role.RERUN))
+        return chosen
+
+    def _with_partners(self, busy: set[str]) -> list[tuple[Pair, Role]]:
+        """Each suspect with its own proven partner, one that it was not tested with before if there is one."""
+        chosen: list[tuple[Pair, Role]] = []
+        free = [name for name in self.proven if name not in busy]
+        use = {name: len(self.pairs.mates.get(name, ())) for name in free}
+        for suspect in sorted(self.suspects, key=lambda s: (-self.judgement.nodes[s], s)):
+            if suspect in busy or suspect not in self._ready:
+                continue
+            best = min(
+                (
+                    (self._pair_runs(suspect, name), use[name], self._far(suspect, name), index)
+                    for index, name in enumerate(free)
+                    if name not in busy and pair_of(suspect, name) not in self.bad_links
+                ),
+                default=None,
+            )
+            if best is None:
+                continue
+            if best[0] > 0 and self._failed_with(suspect, free[best[3]]):
+                # Only a partner with whom it failed before is left; repeating that tells nothing about the node.
+                continue
+            busy.update((suspect, free[best[3]]))
+            chosen.append(((suspect, free[best[3]]), Role.PARTNER))
+        return chosen
+
+    def _matching(self, busy: set[str], rng: random.Random) -> list[tuple[Pair, Role]]:
+        """Disjoint pairs of nodes that were not paired often enough; the first time along the topology."""
+        waiting = [
+            name
+            for name in self._ready
+            if name not in self._borrowed
+            and name not in busy
+            and name not in self._suspected
+            and self._wants_pair(name)
+        ]
+        fresh = [name for name in waiting if not self.pairs.mates.get(name)]
+        again = [name for name in waiting if self.pairs.mates.get(name)]
+        rng.shuffle(again)
+        chosen = self._along_topology(fresh)
+        matched = {name for pair in chosen for name in pair}
+        left = [name for name in fresh if name not in matched]
+        chosen += self._greedy([*left, *again])
+        taken = {name for pair in chosen for name in pair}
+        spare = [name for name in self.proven if name not in busy and name not in taken]
+        rng.shuffle(spare)
+        spare.sort(key=lambda name: len(self.pairs.mates.get(name, ())))
+        for name in waiting:
+            if name in taken or name in spare:
+                continue
+            mate = next((m for m in spare if m not in taken and not self.pairs.tested(name, m)), None)
+            if mate is not None:
+                taken.update((name, mate))
+                chosen.append((name, mate))
+        return [(pair, Role.SCREEN) for pair in chosen]
+
+    def _wants_pair(self, name: str) -> bool:
+        """Too few partners so far, and somebody is left that it was not tested with."""
+        mates = self.pairs.mates.get(name, ())
+        if len(mates) >= self.plan.matchings:
+            return False
+        return len(self._ready) - 1 > sum(1 for m in mates if m in self._ready)
+
+    def _along_topology(self, names: Sequence[str]) -> list[Pair]:
+        """Neighbours inside each domain; what is left over in the domains is paired across them."""
+        by_domain: dict[str, list[str]] = {}
+        for name in names:
+            by_domain.setdefault(self.domains[name], []).append(name)
+        pairs: list[Pair] = []
+        left: list[str] = []
+        for domain in sorted(by_domain):
+            members = by_domain[domain]
+            pairs += [(members[i], members[i + 1]) for i in range(0, len(members) - 1, 2)]
+            if len(members) % 2:
+                left.append(members[-1])
+        pairs += [(left[i], left[i + 1]) for i in range(0, len(left) - 1, 2)]
+        return pairs
+
+    def _greedy(self, names: Sequence[str]) -> list[Pair]:
+        """Pairs of nodes that were not tested together yet."""
+        pairs: list[Pair] = []
+        open_names = list(names)
+        while len(open_names) > 1:
+            first = open_names.pop(0)
+            index = next((i for i, name in enumerate(open_names) if not self.pairs.tested(first, name)), None)
+            if index is not None:
+                pairs.append((first, open_names.pop(index)))
+        return pairs
+
+    def _seed_matching(self, rng: random.Random) -> list[tuple[Pair, Role]]:
+        """Nobody is proven good yet: other pairs among the suspects, in the hope that one passes."""
+        if not self.suspects or self.seed_matchings >= MAX_SEED_MATCHINGS or self.proven:
+            return []
+        stuck = list(self._ready)
+        rng.shuffle(stuck)
+        return [(pair, Role.SCREEN) for pair in self._greedy(stuck)]
+
+    def _pair_runs(self, a: str, b: str) -> int:
+        tally = self.pairs.tallies.get(pair_of(a, b))
+        return tally.fails + tally.passes if tally else 0
+
+    def _failed_with(self, a: str, b: str) -> bool:
+        tally = self.pairs.tallies.get(pair_of(a, b))
+        return tally is not None and tally.fails > 0
+
+    def _far(self, a: str, b: str) -> bool:
+        return self.domains[a] != self.domains[b]
+
+    # --- outcomes ---
+
+    def after(
+        self,
+        local: Iterable[tuple[str, str, bool]],
+        pairs: Iterable[tuple[str, str, bool]],
+        inconclusive: Iterable[str],
+    ) -> Screening:
+        """The state after one round: local runs (node, test, passed), pair runs (a, b, passed), wasted runs."""
+        tallies = dict(self.local)
+        for node, test, passed in local:
+            known = tallies.get((node, test), Tally())
+            tallies[node, test] = Tally(known.fails + (not passed), known.passes + passed)
+        wasted = dict(self.inconclusive)
+        gone = dict(self.given_up)
+        for node in sorted(inconclusive):
+            wasted[node] = wasted.get(node, 0) + 1
+            if wasted[node] >= MAX_INCONCLUSIVE and node not in gone:
+                gone[node] = f"{wasted[node]} runs with this node ended without a usable outcome"
+        return replace(
+            self,
+            local=tallies,
+            pairs=self.pairs.with_runs(pairs),
+            inconclusive=wasted,
+            given_up=gone,
+            seed_matchings=self.seed_matchings + (not self.proven and bool(self.suspects)),
+        )
+
+    def without(self, node: str, why: str) -> Screening:
+        """The state with `node` out of the game."""
+        return replace(self, given_up={**self.given_up, node: why})
+
+
+def _other(pair: Pair, end: str) -> str:
+    return pair[0] if pair[1] == end else pair[1]

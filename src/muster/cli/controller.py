@@ -1,0 +1,85 @@
+"""`muster controller run`: the deployable that certifies, holds, drains, repairs and re-admits nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from muster.clock import ScaledClock, SystemClock
+from muster.errors import BadInputError
+
+if TYPE_CHECKING:
+    from muster.clock import Clock
+
+CLOCK_VARIABLE = "MUSTER_CLOCK"
+IDENTITY_LIMIT = 128
+
+
+@click.group()
+def controller() -> None:
+    """Run the controller."""
+
+
+@controller.command()
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Kubeconfig file; without it $KUBECONFIG, ~/.kube/config or the pod's own.",
+)
+@click.option("--context", default=None, help="Context of the kubeconfig to use.")
+@click.option("--identity", default=None, help="Name in the election.  [default: host name and process ID]")
+@click.option("-v", "--verbose", is_flag=True, help="Log retries and conflicts too.")
+def run(kubeconfig: Path | None, context: str | None, identity: str | None, verbose: bool) -> None:
+    """Run until stopped (SIGTERM or Ctrl-C). Several may run: one leads, the others wait for its lease.
+
+    Logs one line to standard error for each transition of a node.
+    """
+    name = identity if identity is not None else f"{socket.gethostname()}-{os.getpid()}"
+    if not name.strip() or len(name) > IDENTITY_LIMIT or not name.isprintable():
+        raise BadInputError(f"--identity must be 1 to {IDENTITY_LIMIT} printable characters; give another name.")
+    clock = read_clock(os.environ.get(CLOCK_VARIABLE, ""))
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
+    )
+    # The client libraries log every request at these levels.
+    for noisy in ("httpx", "httpcore", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    asyncio.run(_run(kubeconfig, context, name, clock))
+
+
+def read_clock(text: str) -> Clock:
+    """The clock that the environment asks for; empty text means the machine's own. Raises BadInputError."""
+    if not text:
+        return SystemClock()
+    try:
+        return ScaledClock.decode(text)
+    except ValueError as error:
+        raise BadInputError(
+            f"{CLOCK_VARIABLE} is not a clock ({error}); unset it or take the value that 'muster sim up' printed."
+        ) from error
+
+
+async def _run(kubeconfig: Path | None, context: str | None, identity: str, clock: Clock) -> None:
+    from muster.controller.process import ControllerProcess
+    from muster.kube.http import HttpApi
+
+    async with HttpApi.from_kubeconfig(kubeconfig, context) as api, api.separate() as second:
+        # Asked at once, so that a wrong address is one sentence now and not a silent wait.
+        await api.server_version()
+        clients = [second, api]
+        process = ControllerProcess(clients.pop, clock, identity, tell=lambda line: click.echo(line, err=True))
+        work = asyncio.ensure_future(process.run())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+        try:
+            await work
+        except asyncio.CancelledError:
+            click.echo(f"controller {identity} stopped", err=True)

@@ -1,0 +1,226 @@
+"""Bundles on disk: put together, written atomically, closed by checksums, verified."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from muster.configure import lock
+from muster.configure.emit import yaml_text
+from muster.configure.overrides import Override
+from muster.configure.plan import Plan, plan
+from muster.configure.recipe import Recipe
+from muster.configure.render.argocd import UNSET_REPOSITORY, Repository
+from muster.configure.render.readme import readme
+from muster.errors import BadInputError, NotSatisfiedError
+from muster.resources.base import API_VERSION
+
+CHECKSUMS = "checksums.txt"
+DESCRIPTION = "bundle.yaml"
+_LINE = re.compile(r"([0-9a-f]{64})  ([^\n]+)")
+_MAX_FILES = 10_000
+
+
+class Deployer(StrEnum):
+    HELM = "helm"
+    ARGOCD = "argocd"
+    ARGOCD_HELM = "argocd-helm"
+    FLUX = "flux"
+    HELMFILE = "helmfile"
+
+
+RENDERED = (Deployer.HELM, Deployer.ARGOCD)
+
+
+def build(
+    locked: Recipe,
+    changed: Recipe,
+    deployer: Deployer,
+    overrides: Sequence[Override] = (),
+    repository: Repository | None = None,
+) -> tuple[Plan, dict[str, str]]:
+    """The plan and every file of the bundle, checksums included.
+
+    `locked` is the recipe as it was read, `changed` the same with overrides and manifests. Raises BadInputError for a
+    deployer that is not rendered yet.
+    """
+    planned = plan(changed)
+    repository = repository or Repository()
+    match deployer:
+        case Deployer.HELM:
+            from muster.configure.render import helm
+
+            files = helm.render(planned)
+        case Deployer.ARGOCD:
+            from muster.configure.render import argocd
+
+            files = argocd.render(planned, repository)
+        case Deployer.ARGOCD_HELM | Deployer.FLUX | Deployer.HELMFILE:
+            done = " or ".join(RENDERED)
+            raise BadInputError(f"The deployer {deployer} is not rendered yet; choose {done}.")
+    files["recipe.yaml"] = lock.write(locked)
+    files[DESCRIPTION] = yaml_text(_description(planned, deployer, overrides, repository))
+    files["README.md"] = readme(planned, deployer.value, repository.url == UNSET_REPOSITORY)
+    files[CHECKSUMS] = checksums({name: text.encode() for name, text in files.items()})
+    return planned, files
+
+
+def _description(
+    planned: Plan, deployer: Deployer, overrides: Sequence[Override], repository: Repository
+) -> dict[str, object]:
+    description: dict[str, object] = {
+        "apiVersion": API_VERSION,
+        "kind": "Bundle",
+        "deployer": deployer.value,
+        "recipe": planned.recipe_digest,
+        "set": [str(override) for override in overrides],
+    }
+    if deployer is Deployer.ARGOCD:
+        description["repository"] = {"url": repository.url, "revision": repository.revision, "path": repository.path}
+    description["missing"] = list(planned.missing)
+    description["releases"] = [
+        {
+            "name": release.name,
+            "component": release.component,
+            "role": release.role.value,
+            "namespace": release.namespace,
+            "level": release.level,
+            "dependsOn": list(release.depends_on),
+            "gate": release.gate.value,
+            "crds": release.crds.value,
+            "timeoutS": release.timeout_s,
+            "retries": release.retries,
+        }
+        for release in planned.releases
+    ]
+    return description
+
+
+def checksums(files: Mapping[str, bytes]) -> str:
+    """`<sha256>  <path>` for each file, sorted by path."""
+    return "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files))
+
+
+def write(folder: Path, files: Mapping[str, str], force: bool = False) -> None:
+    """Write the bundle so that `folder` holds either what it held or all of it.
+
+    Raises BadInputError when `folder` is in use by something else, or holds a bundle and `force` is not set.
+    """
+    _require_free(folder, force)
+    try:
+        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise BadInputError(f"Cannot write into {folder.parent}: {error.strerror}.") from error
+    try:
+        fresh = staging / "new"
+        for name in sorted(files):
+            path = fresh / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(files[name], encoding="utf-8")
+            path.chmod(0o755 if name.endswith(".sh") else 0o644)
+        if folder.exists():
+            folder.rename(staging / "old")
+        try:
+            fresh.rename(folder)
+        except OSError:
+            if (staging / "old").exists():
+                (staging / "old").rename(folder)
+            raise
+    except OSError as error:
+        raise BadInputError(f"Cannot write the bundle to {folder}: {error.strerror}.") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _require_free(folder: Path, force: bool) -> None:
+    if not folder.parent.is_dir():
+        raise BadInputError(f"The folder {folder.parent} does not exist; create it first.")
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise BadInputError(f"{folder} is not a folder; give another output.")
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    if not (folder / CHECKSUMS).is_file() or not (folder / DESCRIPTION).is_file():
+        raise BadInputError(f"{folder} is not empty and holds no bundle; give an empty or new folder.")
+    if not force:
+        raise BadInputError(f"{folder} holds a bundle already; replace it with --force or give another folder.")
+    try:
+        verify(folder)
+    except NotSatisfiedError as error:
+        raise BadInputError(
+            f"{folder} holds a bundle with changes of its own ({error}) Move them away first."
+        ) from error
+
+
+def verify(folder: Path) -> tuple[int, str]:
+    """Check every file against `checksums.txt`, which is a closed world. Returns (number of files, bundle digest).
+
+    Raises BadInputError when `folder` is no bundle, NotSatisfiedError naming the first file that is changed, missing
+    or extra.
+    """
+    if not folder.is_dir():
+        raise BadInputError(f"{folder} is not a folder; give the folder of a bundle.")
+    try:
+        listing = (folder / CHECKSUMS).read_bytes()
+        expected = _parse_checksums(listing, folder)
+        present = _present(folder)
+    except OSError as error:
+        raise BadInputError(
+            f"{folder} holds no readable {CHECKSUMS} ({error.strerror}); it is not a bundle."
+        ) from error
+    for name in sorted(set(expected) | set(present)):
+        if name not in present:
+            raise NotSatisfiedError(f"{name} is missing from the bundle {folder}; build it again.")
+        if name not in expected:
+            raise NotSatisfiedError(
+                f"{name} is not part of the bundle {folder}; remove it or build the bundle again."
+            )
+        if present[name] != expected[name]:
+            raise NotSatisfiedError(f"{name} was changed after the bundle {folder} was built; build it again.")
+    return len(expected), f"sha256:{hashlib.sha256(listing).hexdigest()}"
+
+
+def _parse_checksums(listing: bytes, folder: Path) -> dict[str, str]:
+    expected: dict[str, str] = {}
+    for line in listing.decode("utf-8", errors="replace").splitlines():
+        match = _LINE.fullmatch(line)
+        if match is None or match[2] in expected or len(expected) >= _MAX_FILES:
+            raise BadInputError(f"{folder / CHECKSUMS} is malformed at {line[:60]!r}; build the bundle again.")
+        expected[match[2]] = match[1]
+    if not expected:
+        raise BadInputError(f"{folder / CHECKSUMS} is empty; build the bundle again.")
+    return expected
+
+
+def _present(folder: Path) -> dict[str, str]:
+    """Digest of every file, by path; anything that is no regular file has a digest that nothing matches."""
+    found: dict[str, str] = {}
+    for root, folders, names in os.walk(folder):
+        here = Path(root)
+        for name in [*names, *(f for f in folders if (here / f).is_symlink())]:
+            path = here / name
+            relative = path.relative_to(folder).as_posix()
+            if relative == CHECKSUMS and not path.is_symlink():
+                continue
+            if len(found) > _MAX_FILES:
+                raise BadInputError(f"{folder} holds more than {_MAX_FILES} files; it is not a bundle.")
+            regular = path.is_file() and not path.is_symlink()
+            found[relative] = _digest(path) if regular else "not a regular file"
+    return found
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def encode_plan(planned: Plan) -> bytes:
+    """The plan as JSON, for comparison and tests."""
+    return msgspec.json.encode(planned, order="sorted")

@@ -1,0 +1,55 @@
+"""How one recipe differs from another, value by value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from muster.configure.recipe import Recipe
+from muster.configure.values import ABSENT, leaves, path_text
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One path that differs; ABSENT on the side that lacks it."""
+
+    path: str
+    before: Any
+    after: Any
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values; the side that lacks the path is left out."""
+        sides = {"before": self.before, "after": self.after}
+        return {"path": self.path} | {side: value for side, value in sides.items() if value is not ABSENT}
+
+
+def differences(before: Recipe, after: Recipe) -> tuple[Difference, ...]:
+    """Every difference, sorted by path. Components are compared by name, wherever they stand in the order."""
+    old, new = _flat(before), _flat(after)
+    return tuple(
+        Difference(path, old.get(path, ABSENT), new.get(path, ABSENT))
+        for path in sorted(old.keys() | new.keys())
+        if _typed(old.get(path, ABSENT)) != _typed(new.get(path, ABSENT))
+    )
+
+
+def _typed(value: Any) -> Any:
+    """True and 1 are equal in Python and different in a values file."""
+    return ABSENT if value is ABSENT else msgspec.json.encode(value)
+
+
+def _flat(recipe: Recipe) -> dict[str, Any]:
+    content = msgspec.to_builtins(recipe)
+    flat: dict[str, Any] = {}
+    for component in content.pop("components"):
+        name = component.pop("name")
+        flat[name] = "present"
+        for path, value in leaves(component.pop("values", {})):
+            flat[f"{name}:{path_text(path)}"] = value
+        for path, value in leaves(component):
+            flat[f"{name}.{path_text(path)}"] = value
+    content.pop("digest", None)
+    flat |= {path_text(path): value for path, value in leaves(content)}
+    return flat

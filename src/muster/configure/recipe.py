@@ -1,0 +1,110 @@
+"""The recipe: what resolution yields, and the content of the lock file."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from muster.configure.catalogue import Checks, Crds, Entry, Gate, Placement, SecretNeed, Source, SourceKind, Storage
+from muster.configure.order import order
+from muster.errors import BadInputError
+from muster.resources.base import API_VERSION
+
+KIND = "Recipe"
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?", re.ASCII)
+_REPOSITORY = re.compile(r"(https|oci)://[A-Za-z0-9.-]+(:\d{1,5})?(/[A-Za-z0-9._~/-]*)?", re.ASCII)
+_CHART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+_EXACT = re.compile(r"v?\d{1,9}\.\d{1,9}\.\d{1,9}(-[0-9A-Za-z.-]{1,60})?(\+[0-9A-Za-z.-]{1,60})?", re.ASCII)
+_FILE = re.compile(r"[a-z0-9][a-z0-9.-]{0,99}\.yaml", re.ASCII)
+
+
+class ManifestFile(Entry, frozen=True, kw_only=True):
+    """A file of Kubernetes objects. Without `objects` only its name is known: whoever builds a bundle supplies it."""
+
+    name: str
+    objects: list[dict[str, Any]] | None = None
+
+
+class RecipeComponent(Entry, frozen=True, kw_only=True):
+    """One component, locked: exact source, merged values, dependencies."""
+
+    name: str
+    source: Source
+    namespace: str
+    depends_on: tuple[str, ...] = ()
+    inferred: dict[str, str] = {}
+    """Those of `depends_on` that nobody wrote down, with the reason."""
+    gate: Gate = Gate.RELEASE_READY
+    timeout_s: int = 600
+    crds: Crds = Crds()
+    storage: Storage = Storage()
+    placement: Placement = Placement()
+    secrets: tuple[SecretNeed, ...] = ()
+    aliases: tuple[str, ...] = ()
+    namespace_labels: dict[str, str] = {}
+    pre_manifests: tuple[ManifestFile, ...] = ()
+    post_manifests: tuple[ManifestFile, ...] = ()
+    values: dict[str, Any] = {}
+
+
+class Recipe(Entry, frozen=True, kw_only=True):
+    """A locked recipe. `digest` covers everything else."""
+
+    api_version: str = API_VERSION
+    kind: str = KIND
+    digest: str = ""
+    catalogue: str
+    """Digest of the catalogue that it came from."""
+    criteria: dict[str, str]
+    nodes: int | None = None
+    profiles: dict[str, str] = {}
+    overlays: tuple[str, ...] = ()
+    mixins: tuple[str, ...] = ()
+    constraints: dict[str, str] = {}
+    checks: dict[str, Checks] = {}
+    components: tuple[RecipeComponent, ...]
+    """In deployment order."""
+    disabled: tuple[str, ...] = ()
+    levels: tuple[tuple[str, ...], ...] = ()
+
+    def component(self, name: str) -> RecipeComponent | None:
+        return next((c for c in self.components if c.name == name), None)
+
+
+def check_recipe(recipe: Recipe, source: str) -> None:
+    """Raise BadInputError unless names, versions, addresses and edges can be deployed as they stand."""
+    names = [c.name for c in recipe.components]
+    if len(set(names)) != len(names):
+        raise BadInputError(f"{source} holds one component twice; resolve it again with 'muster recipe'.")
+    for component in recipe.components:
+        _check_component(component, source)
+    found = order({c.name: c.depends_on for c in recipe.components})
+    if found.levels != recipe.levels:
+        raise BadInputError(
+            f"{source} holds levels that do not follow from its edges; resolve it again with 'muster recipe'."
+        )
+
+
+def _check_component(component: RecipeComponent, source: str) -> None:
+    where = f"{source}, component {component.name[:60]!r}"
+    if not _NAME.fullmatch(component.name) or not _NAME.fullmatch(component.namespace):
+        raise BadInputError(f"{where}: name and namespace must be DNS labels of at most 53 characters.")
+    if not 1 <= component.timeout_s <= 86400:
+        raise BadInputError(f"{where}: timeoutS must lie between 1 and 86400.")
+    for file in (*component.pre_manifests, *component.post_manifests):
+        if not _FILE.fullmatch(file.name):
+            raise BadInputError(
+                f"{where}: {file.name[:60]!r} is no name of a manifest; use letters, digits, '.' and '-'."
+            )
+    if component.source.kind is SourceKind.MANIFESTS:
+        return
+    if not _REPOSITORY.fullmatch(component.source.repository) or ".." in component.source.repository:
+        raise BadInputError(
+            f"{where}: {component.source.repository[:80]!r} is no https:// or oci:// chart repository."
+        )
+    if not _CHART.fullmatch(component.source.chart):
+        raise BadInputError(f"{where}: {component.source.chart[:60]!r} is no chart name.")
+    if not _EXACT.fullmatch(component.source.version):
+        raise BadInputError(
+            f"{where}: {component.source.version[:60]!r} is no exact version; pin one, for example 1.2.3."
+        )

@@ -1,0 +1,1 @@
+"""Renderers: one deployment plan in, the files of a bundle out."""

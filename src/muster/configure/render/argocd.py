@@ -1,0 +1,170 @@
+"""Argo CD: an app of apps with sync waves, and the health rule without which waves do not wait.
+
+Since 1.8 Argo CD does not assess the health of `Application` objects, so a parent would start all waves at once. The
+bundle carries a health customisation that must be merged into the ConfigMap `argocd-cm` before the parent is applied.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from muster.configure.emit import yaml_text
+from muster.configure.plan import CrdPolicy, Plan, Release
+from muster.configure.render.chart import local_chart
+from muster.errors import BadInputError
+
+NAMESPACE = "argocd"
+PARENT = "muster-bundle"
+UNSET_REPOSITORY = "https://repository-not-set.invalid/bundle.git"
+"""Stands where the address of the Git repository belongs until one is given; `.invalid` never resolves (RFC 2606)."""
+
+_URL = re.compile(r"((https?|ssh)://[^\s/]+/\S+|[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:\S+)", re.ASCII)
+_REF = re.compile(r"[A-Za-z0-9._/-]{1,200}", re.ASCII)
+
+# An Application is ready once one sync has succeeded and its objects are healthy. Health alone is not enough: before
+# the first sync an Application has no objects, and nothing that is unhealthy.
+_HEALTH = """\
+local state = obj.status or {}
+local operation = state.operationState or {}
+local health = state.health or {}
+if operation.phase == "Failed" or operation.phase == "Error" then
+  return { status = "Degraded", message = operation.message or "sync failed" }
+end
+if operation.phase ~= "Succeeded" then
+  return { status = "Progressing", message = "waiting for the first successful sync" }
+end
+return { status = health.status or "Progressing", message = health.message or "" }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """Where the bundle will lie in Git."""
+
+    url: str = UNSET_REPOSITORY
+    revision: str = "HEAD"
+    path: str = "."
+
+    def inside(self, relative: str) -> str:
+        return relative if self.path in ("", ".") else f"{self.path.strip('/')}/{relative}"
+
+
+def check_repository(repository: Repository) -> None:
+    """Raise BadInputError unless the address, revision and path can be written into an Application."""
+    if not _URL.fullmatch(repository.url):
+        raise BadInputError(
+            f"--repo {repository.url[:80]!r} is no Git address; give https://, ssh:// or git@host:path."
+        )
+    if not _REF.fullmatch(repository.revision):
+        raise BadInputError(
+            f"--revision {repository.revision[:80]!r} is no Git revision; give a branch, tag or commit."
+        )
+    if not _REF.fullmatch(repository.path) or ".." in repository.path:
+        raise BadInputError(
+            f"--repo-path {repository.path[:80]!r} is no folder in a repository; give a relative path."
+        )
+
+
+def render(plan: Plan, repository: Repository) -> dict[str, str]:
+    """Files by path inside the bundle."""
+    files = {
+        "app-of-apps.yaml": yaml_text(_parent(repository)),
+        "argocd-cm.yaml": yaml_text(_health_rule()),
+    }
+    for release in plan.releases:
+        folder = plan.folder(release)
+        files[f"applications/{folder}.yaml"] = yaml_text(application(plan, release, repository))
+        if release.is_local:
+            files |= local_chart(release, f"charts/{folder}")
+    return files
+
+
+def _parent(repository: Repository) -> dict[str, Any]:
+    return {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Application",
+        "metadata": {
+            "name": PARENT,
+            "namespace": NAMESPACE,
+            "finalizers": ["resources-finalizer.argocd.argoproj.io"],
+        },
+        "spec": {
+            "project": "default",
+            "source": {
+                "repoURL": repository.url,
+                "targetRevision": repository.revision,
+                "path": repository.inside("applications"),
+            },
+            "destination": {"server": "https://kubernetes.default.svc", "namespace": NAMESPACE},
+            "syncPolicy": {"automated": {"prune": True, "selfHeal": True}, "retry": _retry(5)},
+        },
+    }
+
+
+def _health_rule() -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "argocd-cm",
+            "namespace": NAMESPACE,
+            "labels": {"app.kubernetes.io/name": "argocd-cm", "app.kubernetes.io/part-of": "argocd"},
+        },
+        "data": {"resource.customizations.health.argoproj.io_Application": _HEALTH},
+    }
+
+
+def _retry(limit: int) -> dict[str, Any]:
+    return {"limit": limit, "backoff": {"duration": "5s", "factor": 2, "maxDuration": "2m"}}
+
+
+def application(plan: Plan, release: Release, repository: Repository) -> dict[str, Any]:
+    """The `Application` of one release. Its wave is the level of the release, so every edge crosses waves."""
+    keeps = release.crds is CrdPolicy.KEEP
+    metadata: dict[str, Any] = {
+        "name": release.name,
+        "namespace": NAMESPACE,
+        "annotations": {"argocd.argoproj.io/sync-wave": str(release.level)},
+        "labels": {"muster.dev/component": release.component},
+    }
+    if not keeps:
+        # Without the finalizer, removing the Application leaves the CRDs and the objects of their kinds.
+        metadata["finalizers"] = ["resources-finalizer.argocd.argoproj.io"]
+    options = ["CreateNamespace=true", "ServerSideApply=true"]
+    if release.self_referencing or release.is_local:
+        options.append("SkipDryRunOnMissingResource=true")
+    sync: dict[str, Any] = {
+        "automated": {"prune": not keeps, "selfHeal": True},
+        "syncOptions": options,
+        "retry": _retry(release.retries),
+    }
+    if labels := plan.namespaces[release.namespace]:
+        sync["managedNamespaceMetadata"] = {"labels": labels}
+    return {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Application",
+        "metadata": metadata,
+        "spec": {
+            "project": "default",
+            "source": _source(plan, release, repository),
+            "destination": {"server": "https://kubernetes.default.svc", "namespace": release.namespace},
+            "syncPolicy": sync,
+        },
+    }
+
+
+def _source(plan: Plan, release: Release, repository: Repository) -> dict[str, Any]:
+    # Values are text, not an object: an API server may drop nulls from objects, and a null is a value here.
+    helm = {"releaseName": release.name, "values": yaml_text(release.values)}
+    if release.is_local:
+        path = repository.inside(f"charts/{plan.folder(release)}")
+        return {"repoURL": repository.url, "targetRevision": repository.revision, "path": path, "helm": helm}
+    return {
+        # Argo CD wants OCI registries without the scheme.
+        "repoURL": release.repository.removeprefix("oci://").rstrip("/"),
+        "chart": release.chart,
+        "targetRevision": release.version,
+        "helm": helm | {"skipCrds": False},
+    }

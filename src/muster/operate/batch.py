@@ -1,0 +1,127 @@
+"""Batches: nodes that wait for the same profile are certified together; a lone node borrows proven partners.
+
+Borrowed partners are idle nodes in service. They stay in service, nothing is evicted from them and they get no
+verdict, so they take no share of the budget (docs/decisions/0002-grace.md says why).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from muster.operate.budget import Member
+from muster.operate.model import TestRequest
+from muster.resources.certification import CertificationSpec, Purpose
+from muster.resources.fault_policy import CertificationPolicy
+
+GROUP_MINIMUM = 3
+"""Nodes and partners of a certification: a failing pair is told apart only with a third node."""
+
+
+BATCH_LIMIT = 500
+"""Most nodes of one certification: what is asked for each of them must fit into an annotation (256 KiB)."""
+
+
+@dataclass(frozen=True)
+class Waiter:
+    """A node that is ready to be tested and has been since `since`."""
+
+    member: Member
+    profile: str
+    since: datetime
+    request: TestRequest
+    policy: CertificationPolicy
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A certification to create; `requests` say for which moment of each node's life it was asked."""
+
+    name: str
+    spec: CertificationSpec
+    requests: tuple[tuple[str, TestRequest], ...]
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    batches: tuple[Batch, ...] = ()
+    waits: dict[str, str] = field(default_factory=dict)
+    """Node -> why it is not tested yet."""
+    recheck_at: datetime | None = None
+
+
+def plan_batches(
+    waiters: Sequence[Waiter], partners: Sequence[Member], now: datetime, *, in_service: int = 0
+) -> BatchPlan:
+    """Group the waiting nodes. `partners` are idle, proven and not in use; `in_service` counts all in service."""
+    batches: list[Batch] = []
+    waits: dict[str, str] = {}
+    deadlines: list[datetime] = []
+    free = sorted(partners, key=lambda m: m.name)
+    for group in _groups(waiters):
+        policy = group[0].policy
+        size = min(max(1, policy.max_batch), BATCH_LIMIT)
+        chunks = [group[i : i + size] for i in range(0, len(group), size)]
+        for chunk in chunks:
+            due = min(w.since for w in chunk) + timedelta(seconds=policy.batch_wait_s)
+            if len(chunk) < size and now < due:
+                deadlines.append(due)
+                text = f"Waits until {due:%H:%M:%S} UTC for others that need profile {chunk[0].profile}."
+                waits.update((w.member.name, text) for w in chunk)
+                continue
+            borrowed = _borrow(chunk, free)
+            if len(chunk) == 1 and not borrowed:
+                waits[chunk[0].member.name] = _no_partner(in_service)
+                continue
+            free = [m for m in free if m not in borrowed]
+            batches.append(_batch(chunk, borrowed))
+    return BatchPlan(tuple(batches), waits, min(deadlines, default=None))
+
+
+def certification_name(profile: str, requests: Sequence[tuple[str, TestRequest]]) -> str:
+    """Deterministic: asking again for the same moment of the same nodes gives the same name."""
+    text = "\n".join(f"{node} {r.episode} {r.since.isoformat()}" for node, r in sorted(requests, key=lambda p: p[0]))
+    return f"{profile}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+
+
+def _groups(waiters: Sequence[Waiter]) -> list[list[Waiter]]:
+    """Waiters by profile and by the policy for batches, each group sorted by domain and name."""
+    groups: dict[tuple[str, int, int], list[Waiter]] = {}
+    for waiter in sorted(waiters, key=lambda w: (w.profile, w.member.domain or "", w.member.name)):
+        key = (waiter.profile, waiter.policy.max_batch, waiter.policy.batch_wait_s)
+        groups.setdefault(key, []).append(waiter)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _borrow(chunk: Sequence[Waiter], free: Sequence[Member]) -> list[Member]:
+    """Partners that make a small batch up to GROUP_MINIMUM, from the same domains first."""
+    missing = GROUP_MINIMUM - len(chunk)
+    if missing <= 0:
+        return []
+    domains = {w.member.domain for w in chunk if w.member.domain is not None}
+    names = {w.member.name for w in chunk}
+    usable = [m for m in free if m.name not in names]
+    return sorted(usable, key=lambda m: (m.domain not in domains, m.name))[:missing]
+
+
+def _no_partner(in_service: int) -> str:
+    if in_service == 0:
+        return "No other node is ready to be tested and none is in service: a test between nodes needs a partner."
+    return f"None of the {in_service} nodes in service is idle: a test between nodes needs a partner."
+
+
+def _batch(chunk: Sequence[Waiter], borrowed: Sequence[Member]) -> Batch:
+    requests = tuple((w.member.name, w.request) for w in chunk)
+    profile = chunk[0].profile
+    return Batch(
+        name=certification_name(profile, requests),
+        spec=CertificationSpec(
+            nodes=tuple(sorted(w.member.name for w in chunk)),
+            partners=tuple(sorted(m.name for m in borrowed)),
+            profile=profile,
+            purpose=Purpose(profile) if profile in list(Purpose) else Purpose.MANUAL,
+        ),
+        requests=requests,
+    )

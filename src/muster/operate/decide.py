@@ -1,0 +1,108 @@
+"""`decide`: from what is known about one node to its lifecycle, and to what must be done. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
+from muster.operate import people, remedy, service, validation
+from muster.operate.certificates import BRINGUP, voided
+from muster.operate.draft import Draft
+from muster.operate.episode import belongs_to, open_episode
+from muster.operate.lifecycle import Trigger, born
+from muster.operate.model import Decision, FleetView, NodeView
+from muster.operate.next_step import next_sentence
+from muster.operate.policy import EffectivePolicy
+from muster.resources.node_health import Cause, CauseKind, State
+
+STEP_LIMIT = 16
+"""Steps that one decision may take in a row; more would be a circle in the rules, which is a bug."""
+
+HANDLERS: Mapping[State, Callable[[Draft], None]] = MappingProxyType(
+    {
+        State.UNCERTIFIED: validation.uncertified,
+        State.CERTIFYING: validation.certifying,
+        State.IN_SERVICE: service.in_service,
+        State.QUARANTINED: remedy.quarantined,
+        State.DRAINING: remedy.draining,
+        State.REPAIRING: remedy.repairing,
+        State.OUT_OF_SERVICE: remedy.out_of_service,
+    }
+)
+
+
+def decide(node: NodeView, fleet: FleetView, policy: EffectivePolicy, now: datetime) -> Decision:
+    """What the node's lifecycle becomes at `now` and what must be done about it.
+
+    Level-triggered: it looks at the present state alone, so no event can be missed; deciding again gives the same.
+    Every disruption of a node in service asks `fleet.usage` first; recoveries and releases do not.
+    """
+    if node.lifecycle is None:
+        return _run(_first_seen(node, fleet, policy, now))
+    d = Draft(node, fleet, policy, node.lifecycle, now)
+    _notice_replacement(d)
+    return _run(d)
+
+
+def _run(d: Draft) -> Decision:
+    people.hear(d)
+    for _ in range(STEP_LIMIT):
+        before = d.life.state
+        d.clear_blockers()
+        HANDLERS[before](d)
+        if d.life.state is before:
+            break
+    else:
+        raise AssertionError(f"node {d.node.name} runs in a circle through {d.life.history[-4:]}")
+    people.settle_approval(d)
+    _wake_for_faults_and_silence(d)
+    life = replace(d.life, blockers=tuple(d.blockers))
+    return d.finish(next_sentence(d.node.name, life, d.blockers, d.remarks, d.policy.drift))
+
+
+def _first_seen(node: NodeView, fleet: FleetView, policy: EffectivePolicy, now: datetime) -> Draft:
+    cause = Cause(kind=CauseKind.NEW_NODE, name="joined", message="The node joined and has never been certified.")
+    life = born(open_episode(node.name, node.uid, cause, now), BRINGUP, now)
+    d = Draft(node, fleet, policy, life, now)
+    slipped = ", ".join(p.key for p in node.work[:3])
+    if slipped:
+        d.note("WorkBeforeHold", f"Work was on the node before it could be held: {slipped}.", warning=True)
+    d.adopt(life.history)
+    return d
+
+
+def _notice_replacement(d: Draft) -> None:
+    """Another node joined under the name: nothing that was known about the old one holds."""
+    life, node = d.life, d.node
+    if life.episode is not None:
+        same = belongs_to(life.episode, node.name, node.uid)
+    else:
+        same = life.certificate is not None and life.certificate.node_uid == node.uid
+    if same:
+        return
+    cause = Cause(kind=CauseKind.NEW_NODE, name="replaced", message="Another node joined under this name.")
+    d.update(
+        episode=open_episode(node.name, node.uid, cause, d.now),
+        certificate=voided(life.certificate, cause.message, d.now),
+        profile=BRINGUP,
+        certification="",
+        cordon=False,
+    )
+    d.take(Trigger.NODE_REPLACED, cause)
+    d.note("NodeReplaced", cause.message)
+
+
+def _wake_for_faults_and_silence(d: Draft) -> None:
+    """Times at which the clock alone changes what is known."""
+    for judged in d.judged:
+        if not judged.judgement.due:
+            d.wake(judged.judgement.due_at)
+    if d.life.state in (State.UNCERTIFIED, State.CERTIFYING, State.IN_SERVICE):
+        if d.node.agent_seen is not None:
+            # One microsecond more: silence begins after the limit, not at it.
+            d.wake(d.node.agent_seen + timedelta(seconds=d.policy.agent_silent_s, microseconds=1))
+        if d.life.certificate is not None:
+            d.wake(d.life.certificate.expires_at)

@@ -1,0 +1,215 @@
+"""The draft of one decision: the inputs, what has been concluded so far, and the few ways to add to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from muster.operate.budget import Grant, Wait, may_disrupt
+from muster.operate.certificates import voided
+from muster.operate.episode import never_served, open_episode
+from muster.operate.lifecycle import Trigger, move, remember
+from muster.operate.model import BlockerKind, Decision, FleetView, Intent, NodeView, Note
+from muster.operate.policy import MILDEST_FIRST, EffectivePolicy, Judgement, judge
+from muster.resources.fault import Fault, Severity
+from muster.resources.fault_policy import Disposition
+from muster.resources.node_health import Blocker, Cause, CauseKind, Lifecycle, Observed, Transition, Verb
+
+MESSAGE_LIMIT = 400
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An open fault and what the policy says about it."""
+
+    fault: Fault
+    judgement: Judgement
+
+    def cause(self) -> Cause:
+        return Cause(kind=CauseKind.FAULT, name=self.fault.key(), message=self.sentence())
+
+    def sentence(self) -> str:
+        fault = self.fault
+        text = f"{fault.check} {fault.code} on {fault.entity.key()}"
+        return (f"{text}: {fault.message}" if fault.message else text)[:MESSAGE_LIMIT]
+
+
+class Draft:
+    """Mutable only while one call of `decide` runs; nothing of it outlives the call but the `Decision`."""
+
+    def __init__(
+        self, node: NodeView, fleet: FleetView, policy: EffectivePolicy, life: Lifecycle, now: datetime
+    ) -> None:
+        self.node = node
+        self.fleet = fleet
+        self.policy = policy
+        self.now = now
+        self.life = life
+        self.approval_used = False
+        self._blocked_before = node.lifecycle.blockers if node.lifecycle else ()
+        self._state_before = node.lifecycle.state if node.lifecycle else None
+        self._blockers: list[Blocker] = []
+        self._intents: list[Intent] = []
+        self._notes: list[Note] = []
+        self._transitions: list[Transition] = []
+        self._rechecks: list[datetime] = []
+        self._remarks: list[str] = []
+        self._judged: tuple[Judged, ...] | None = None
+
+    # What is known
+
+    @property
+    def observed(self) -> Observed | None:
+        """What the agent sees, unless it is about an earlier incarnation of the node."""
+        seen = self.node.observed
+        return seen if seen is not None and seen.node_uid == self.node.uid else None
+
+    @property
+    def agent_silent(self) -> bool:
+        seen = self.node.agent_seen
+        return seen is None or self.now - seen > timedelta(seconds=self.policy.agent_silent_s)
+
+    @property
+    def approving(self) -> bool:
+        """A person approved what waits, and that word is not used up."""
+        decision = self.node.spec.decision
+        return decision is not None and decision.verb is Verb.APPROVE and decision.id != self.life.decision_seen
+
+    @property
+    def judged(self) -> tuple[Judged, ...]:
+        """Open faults with their judgements, worst first, then by key."""
+        if self._judged is None:
+            faults = self.observed.faults if self.observed else ()
+            found = [
+                Judged(f, judge(self.policy, f, self.node.labels, self.now, node_name=self.node.name)) for f in faults
+            ]
+            found.sort(key=lambda j: (-MILDEST_FIRST.index(j.judgement.disposition), j.fault.key()))
+            self._judged = tuple(found)
+        return self._judged
+
+    @property
+    def disqualifying(self) -> tuple[Judged, ...]:
+        """Faults that keep the node out of service, worst first: due, of known severity, not waived by a person."""
+        return tuple(
+            j
+            for j in self.judged
+            if j.judgement.due
+            and MILDEST_FIRST.index(j.judgement.disposition) >= MILDEST_FIRST.index(Disposition.HOLD)
+            and j.fault.severity is not Severity.UNKNOWN
+            and not self.waived(j.fault)
+        )
+
+    def waived(self, fault: Fault) -> bool:
+        """A person released the node after the fault was last seen: until it is seen again, that stands."""
+        decision = self.node.spec.decision
+        return (
+            decision is not None
+            and decision.verb is Verb.RELEASE
+            and decision.at is not None
+            and fault.last_seen <= decision.at
+        )
+
+    # What is concluded
+
+    def update(self, **changes: Any) -> None:
+        self.life = replace(self.life, **changes)
+
+    def take(self, trigger: Trigger, cause: Cause) -> None:
+        """Take a step of the lifecycle."""
+        self.life = move(self.life, trigger, cause, self.now)
+        self._transitions.append(self.life.history[-1])
+
+    def adopt(self, entries: Sequence[Transition]) -> None:
+        """Count `entries`, which are in the history already, as part of this decision."""
+        self._transitions.extend(entries)
+
+    def record(self, cause: Cause) -> None:
+        """Put something into the history that changes no state: a person's word."""
+        episode = self.life.episode.id if self.life.episode else ""
+        entry = Transition(state=self.life.state, at=self.now, episode=episode, cause=cause)
+        self.life = remember(self.life, entry)
+        self._transitions.append(entry)
+
+    def leave_service(self, cause: Cause, profile: str) -> None:
+        """Open an episode for `cause`; the certificate is worth nothing any more."""
+        self.update(
+            episode=open_episode(self.node.name, self.node.uid, cause, self.now),
+            certificate=voided(self.life.certificate, cause.message, self.now),
+            profile=profile,
+        )
+
+    def block(self, kind: BlockerKind, message: str) -> bool:
+        """Say what the node waits for. Returns whether that is news."""
+        before = next((b for b in self._blocked_before if b.kind == kind), None)
+        same = before is not None and self.life.state is self._state_before
+        since = before.since if before is not None and same else self.now
+        if all(b.kind != kind for b in self._blockers):
+            self._blockers.append(Blocker(kind=kind.value, message=message[:MESSAGE_LIMIT], since=since))
+        return before is None or not same or before.message != message[:MESSAGE_LIMIT]
+
+    def remark(self, text: str) -> None:
+        """Something to show that keeps the node from nothing."""
+        self._remarks.append(text[:MESSAGE_LIMIT])
+
+    def clear_blockers(self) -> None:
+        """Forget what the previous state waited for: the state has changed."""
+        self._blockers.clear()
+        self._remarks.clear()
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        return tuple(self._remarks)
+
+    @property
+    def blockers(self) -> Sequence[Blocker]:
+        return tuple(self._blockers)
+
+    def intend(self, *intents: Intent) -> None:
+        self._intents.extend(intents)
+
+    def note(self, reason: str, message: str, *, warning: bool = False) -> None:
+        self._notes.append(Note(reason, message[: 2 * MESSAGE_LIMIT], warning))
+
+    def wake(self, at: datetime | None) -> None:
+        """Have the decision made again at `at`, if that is still to come."""
+        if at is not None and at > self.now:
+            self._rechecks.append(at)
+
+    def ask_budget(self) -> Grant | Wait:
+        """Whether the node may be taken out of service now. One that is out, or never served, disrupts nobody."""
+        if self.life.held or never_served(self.life):
+            return Grant()
+        usage = self.fleet.usage
+        if self.policy.budget_selector:
+            usage = usage.within(selected(self.fleet.labels, self.policy.budget_selector))
+        answer = may_disrupt(self.node.member, usage, self.policy.budget, self.now, approved=self.approving)
+        if isinstance(answer, Grant):
+            self.approval_used = self.approving
+            return answer
+        self.wake(answer.retry_at)
+        if isinstance(may_disrupt(self.node.member, usage, self.policy.budget, self.now, approved=True), Grant):
+            return answer  # only a person's approval is missing
+        # Without the names of those who are out: they change all the time, and each change would be a write.
+        budget = self.policy.budget
+        limits = f"{budget.max_disrupted} out at once, {budget.max_disrupted_per_domain} of a domain"
+        window = f"{budget.max_new_per_window} new within {budget.window_s} s"
+        return Wait(f"The disruption budget has no room now ({limits}, {window}).", answer.retry_at)
+
+    def finish(self, next_sentence: str) -> Decision:
+        life = replace(self.life, blockers=tuple(self._blockers), next=next_sentence)
+        return Decision(
+            lifecycle=life,
+            intents=tuple(self._intents),
+            notes=tuple(self._notes),
+            transitions=tuple(self._transitions),
+            recheck_at=min(self._rechecks, default=None),
+        )
+
+
+def selected(labels: Any, selector: Sequence[tuple[str, str]]) -> frozenset[str]:
+    """Names of the nodes whose labels carry every pair of `selector`."""
+    return frozenset(name for name, own in labels.items() if all(own.get(k) == v for k, v in selector))

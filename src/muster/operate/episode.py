@@ -1,0 +1,127 @@
+"""Episodes: one way out of service and back, with its attempts on the repair ladder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec.structs import replace
+
+from muster.resources.fault_policy import LadderStep
+from muster.resources.node_health import Cause, CauseKind, Episode, Lifecycle, RungAttempt, State, Transition
+from muster.resources.repair import Rung
+
+UNCORDON = "kubectl-uncordon"
+"""Name in a cause of kind `person`: somebody lifted a cordon that Muster had placed."""
+
+MILDEST_FIRST = tuple(Rung)
+
+
+class AttemptOutcome(StrEnum):
+    """How an attempt ended, as written in `RungAttempt.outcome`."""
+
+    PROVED = "proved"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    RECERTIFICATION_FAILED = "recertification-failed"
+    RECURRED = "recurred"
+
+
+@dataclass(frozen=True)
+class NextAttempt:
+    """The step of the ladder to take next."""
+
+    rung: Rung
+    attempt: int
+    timeout_s: int
+
+
+def episode_id(node: str, node_uid: str, opened_at: datetime) -> str:
+    """Identifies one episode of one incarnation of a node; the same inputs give the same ID after a restart."""
+    text = f"{node}\n{node_uid}\n{opened_at.isoformat()}"
+    return "e" + hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def open_episode(node: str, node_uid: str, cause: Cause, now: datetime) -> Episode:
+    return Episode(id=episode_id(node, node_uid, now), cause=cause, opened_at=now)
+
+
+def belongs_to(episode: Episode, node: str, node_uid: str) -> bool:
+    """Whether the episode is about this incarnation of the node, not about an earlier one of the same name."""
+    return episode.id == episode_id(node, node_uid, episode.opened_at)
+
+
+def never_served(life: Lifecycle) -> bool:
+    """Whether the node has not taken work in this incarnation: nothing that is done to it disrupts anybody."""
+    return life.episode is not None and life.episode.cause.kind is CauseKind.NEW_NODE
+
+
+def of_episode(life: Lifecycle) -> tuple[Transition, ...]:
+    """The entries of the history that belong to the open episode, oldest first."""
+    if life.episode is None:
+        return ()
+    return tuple(entry for entry in life.history if entry.episode == life.episode.id)
+
+
+def uncordoned_by_person(life: Lifecycle) -> Transition | None:
+    """The person's uncordon that still stands: nobody decided anything about the node since."""
+    by_person = [e for e in of_episode(life) if e.cause.kind is CauseKind.PERSON]
+    last = by_person[-1] if by_person else None
+    return last if last is not None and last.cause.name == UNCORDON else None
+
+
+def inconclusive_count(life: Lifecycle) -> int:
+    """Certifications without a verdict in a row: since the last repair or the last word of a person."""
+    count = 0
+    for entry in of_episode(life):
+        if entry.state is State.REPAIRING or entry.cause.kind is CauseKind.PERSON:
+            count = 0
+        elif entry.state is State.UNCERTIFIED and entry.cause.kind is CauseKind.CERTIFICATION:
+            count += 1
+    return count
+
+
+def open_attempt(episode: Episode | None) -> RungAttempt | None:
+    """The attempt that is still under way."""
+    if episode is None or not episode.attempts or episode.attempts[-1].outcome:
+        return None
+    return episode.attempts[-1]
+
+
+def repair_name(node: str, episode: str, rung: Rung, attempt: int) -> str:
+    """Deterministic name of the `Repair` of one attempt: creating it twice is refused by the API server."""
+    return f"{node}-{episode}-{rung.value}-{attempt}"
+
+
+def start_attempt(episode: Episode, node: str, step: NextAttempt, now: datetime) -> Episode:
+    attempt = RungAttempt(
+        rung=step.rung.value,
+        attempt=step.attempt,
+        repair=repair_name(node, episode.id, step.rung, step.attempt),
+        at=now,
+    )
+    return replace(episode, attempts=(*episode.attempts, attempt))
+
+
+def end_attempt(episode: Episode, outcome: AttemptOutcome) -> Episode:
+    """Write the outcome of the last attempt; an attempt that had been proved may turn out not to have helped."""
+    if not episode.attempts:
+        return episode
+    return replace(episode, attempts=(*episode.attempts[:-1], replace(episode.attempts[-1], outcome=outcome.value)))
+
+
+def next_attempt(ladder: Sequence[LadderStep], attempts: Sequence[RungAttempt]) -> NextAttempt | None:
+    """The next step on the ladder after the `attempts` made so far, or None when it is spent.
+
+    Never a milder rung than the last one tried, also when another fault with another ladder came in between.
+    """
+    made = [Rung(a.rung) for a in attempts]
+    floor = MILDEST_FIRST.index(made[-1]) if made else 0
+    for step in ladder:
+        used = made.count(step.rung)
+        if MILDEST_FIRST.index(step.rung) >= floor and used < step.attempts:
+            return NextAttempt(step.rung, used + 1, step.timeout_s)
+    return None

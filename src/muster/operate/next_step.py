@@ -1,0 +1,58 @@
+"""The one sentence that every node carries: what happens next and who can change it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from muster.operate.certificates import grace_ends
+from muster.operate.model import BlockerKind
+from muster.resources.fault_policy import DriftPolicy
+from muster.resources.node_health import Blocker, Lifecycle, State
+
+LIMIT = 600
+
+
+def next_sentence(
+    node: str, life: Lifecycle, blockers: Sequence[Blocker], remarks: Sequence[str], policy: DriftPolicy
+) -> str:
+    """One sentence or two, for people. Free of anything that changes by time alone."""
+    parts = [_stance(node, life, policy), *(b.message for b in blockers[:2]), *remarks[:1]]
+    return " ".join(_sentence(p) for p in parts if p)[:LIMIT]
+
+
+def _stance(node: str, life: Lifecycle, policy: DriftPolicy) -> str:
+    match life.state:
+        case State.UNCERTIFIED:
+            return f"Held until it passes profile {life.profile}"
+        case State.CERTIFYING:
+            return f"Passes or fails Certification {life.certification}"
+        case State.IN_SERVICE:
+            return _serving(life, policy)
+        case State.QUARANTINED:
+            if any(b.kind == BlockerKind.PERSON for b in life.blockers):
+                return "Held"
+            return f"Held; 'muster node {node} release' or 'retry' sends it to certification"
+        case State.DRAINING:
+            return "Work leaves the node, then it is repaired"
+        case State.REPAIRING:
+            attempts = life.episode.attempts if life.episode else ()
+            rung = f"{attempts[-1].rung} (attempt {attempts[-1].attempt})" if attempts else "the repair"
+            return f"When {rung} has proved its effect, the node is recertified; otherwise the next rung follows"
+        case State.OUT_OF_SERVICE:
+            return f"Out of service; 'muster node {node} retry' sends it to certification once it is repaired"
+        case _:
+            assert_never(life.state)
+
+
+def _serving(life: Lifecycle, policy: DriftPolicy) -> str:
+    certificate = life.certificate
+    ends = grace_ends(certificate, policy) if certificate is not None else None
+    if certificate is None or ends is None:
+        return "Takes work"
+    because = certificate.voided_because.rstrip(". ")
+    return f"Takes work under grace until {ends:%Y-%m-%d %H:%M} UTC at the latest ({because})"
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -1,0 +1,143 @@
+"""A person's word about a node: holds, decisions, an uncordon. Obeyed once, recorded, shown."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from muster.operate.certificates import BRINGUP, REPAIR, staleness
+from muster.operate.draft import Draft
+from muster.operate.episode import UNCORDON, open_episode
+from muster.operate.lifecycle import Trigger, admits
+from muster.operate.model import BlockerKind
+from muster.resources.node_health import Cause, CauseKind, Decision, State, Verb
+
+HOLD = "hold"
+"""Name of the cause of a person's hold; decisions are named by their verb. The message names the person."""
+
+
+def hear(d: Draft) -> None:
+    """Take in what people did since the last decision."""
+    _notice_uncordon(d)
+    decision = d.node.spec.decision
+    if decision is None or not decision.id or decision.id == d.life.decision_seen:
+        return
+    match decision.verb:
+        case Verb.RELEASE:
+            done = _release(d, decision)
+        case Verb.RETRY:
+            done = _retry(d, decision)
+        case Verb.RETIRE:
+            done = _retire(d, decision)
+        case Verb.APPROVE:
+            done = False  # used up where the budget grants, see `settle_approval`
+        case _:
+            assert_never(decision.verb)
+    if done:
+        acknowledge(d, decision)
+
+
+def settle_approval(d: Draft) -> None:
+    """Acknowledge an approval that was used, or that has nothing to approve."""
+    decision = d.node.spec.decision
+    if decision is None or not d.approving:
+        return
+    waiting = any(b.kind in (BlockerKind.BUDGET, BlockerKind.WAVE) for b in d.blockers)
+    if d.approval_used or not waiting:
+        acknowledge(d, decision)
+        if not d.approval_used:
+            d.note("NothingToApprove", f"{decision.by} approved, and nothing waits for an approval.")
+
+
+def acknowledge(d: Draft, decision: Decision) -> None:
+    d.update(decision_seen=decision.id)
+    d.note("DecisionObeyed", _said(decision))
+
+
+def return_from_hold(d: Draft, cause: Cause) -> None:
+    """Out of a person's hold: straight back with a good certificate, through certification otherwise."""
+    life = d.life
+    certificate = life.certificate
+    stale = staleness(certificate, d.observed, d.policy.drift, d.now) if certificate is not None else None
+    if admits(certificate) and stale is None and not d.disqualifying:
+        d.take(Trigger.HOLD_LIFTED, cause)
+        d.update(episode=None, cordon=False, profile="", certification="")
+        return
+    d.take(Trigger.RELEASED, cause)
+    profile = stale.profile if stale else life.profile or REPAIR
+    d.update(cordon=False, certification="", profile=profile)
+
+
+def _notice_uncordon(d: Draft) -> None:
+    """A cordon of ours (annotation there) that is gone was lifted by a person."""
+    life, node = d.life, d.node
+    if not life.cordon or life.episode is None or node.unschedulable or node.cordoned_by != life.episode.id:
+        return
+    message = "A person lifted the cordon that Muster had placed."
+    d.update(cordon=False)
+    d.record(Cause(kind=CauseKind.PERSON, name=UNCORDON, message=message))
+    d.note("UncordonedByPerson", f"{message} Muster starts no further step in this episode.", warning=True)
+
+
+def _release(d: Draft, decision: Decision) -> bool:
+    cause = _cause(decision)
+    match d.life.state:
+        case State.REPAIRING:
+            # A repair in the provider's hands cannot be called back; certifying a node while it reboots would fail.
+            d.note("ReleaseWaits", f"{_said(decision)} It waits for the running repair to end.")
+            return False
+        case State.QUARANTINED | State.DRAINING if d.node.spec.hold is not None:
+            d.note("HoldStands", f"{_said(decision)} The hold in the spec stands; remove it to let the node go.")
+        case State.QUARANTINED:
+            return_from_hold(d, cause)
+        case State.DRAINING | State.OUT_OF_SERVICE:
+            _start_over(d, cause)
+        case State.UNCERTIFIED | State.CERTIFYING | State.IN_SERVICE:
+            d.note("NothingToRelease", f"{_said(decision)} The node is {d.life.state.value} already.")
+        case _:
+            assert_never(d.life.state)
+    return True
+
+
+def _retry(d: Draft, decision: Decision) -> bool:
+    cause = _cause(decision)
+    match d.life.state:
+        case State.OUT_OF_SERVICE:
+            _start_over(d, cause)
+        case State.QUARANTINED if not d.disqualifying and d.node.spec.hold is None:
+            d.take(Trigger.RELEASED, cause)
+            d.update(cordon=False, profile=d.life.profile or REPAIR)
+        case State.QUARANTINED | State.DRAINING | State.UNCERTIFIED:
+            d.record(cause)
+        case State.CERTIFYING | State.REPAIRING | State.IN_SERVICE:
+            d.note("NothingToRetry", f"{_said(decision)} The node is {d.life.state.value}; nothing is to be retried.")
+        case _:
+            assert_never(d.life.state)
+    return True
+
+
+def _retire(d: Draft, decision: Decision) -> bool:
+    if d.life.state is State.OUT_OF_SERVICE:
+        d.note("NothingToRetire", f"{_said(decision)} The node is out of service already.")
+        return True
+    cause = _cause(decision)
+    if d.life.episode is None:
+        d.leave_service(cause, "")
+    d.take(Trigger.RETIRED, cause)
+    d.update(certification="")
+    return True
+
+
+def _start_over(d: Draft, cause: Cause) -> None:
+    """Back to certification in a new episode: the ladder begins anew."""
+    profile = d.life.profile if d.life.profile == BRINGUP else REPAIR
+    d.update(episode=open_episode(d.node.name, d.node.uid, cause, d.now), cordon=False, profile=profile)
+    d.take(Trigger.RELEASED, cause)
+
+
+def _cause(decision: Decision) -> Cause:
+    return Cause(kind=CauseKind.PERSON, name=decision.verb.value, message=_said(decision))
+
+
+def _said(decision: Decision) -> str:
+    reason = f": {decision.reason}" if decision.reason else ""
+    return f"{decision.verb.value} by {decision.by[:80]}{reason[:200]}."

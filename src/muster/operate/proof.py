@@ -1,0 +1,115 @@
+"""Proof of a repair: its effect must be seen on the node. That a provider says `Done` is a claim, nothing more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import assert_never
+
+from muster.resources.fault import Fault
+from muster.resources.node_health import Observed, RungAttempt
+from muster.resources.repair import Repair, RepairPhase, Rung
+
+PROOF_WAIT_S = 300
+"""How long after `Done` the effect may take to show: several intervals of the agent (30 s) and of its heartbeat."""
+
+BOOT_WAIT_S = 900
+"""The same for rungs that boot the node: firmware of eight-GPU servers alone takes minutes."""
+
+CLAIM_MARGIN_S = 120
+"""How much longer than its own time limit a repair may take to report."""
+
+REBOOTING = (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE)
+"""Rungs after which the boot ID must have changed."""
+
+
+class ProofState(StrEnum):
+    WAITING = "waiting"
+    PROVED = "proved"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How far an attempt is. `recheck_at` is when time alone changes the answer."""
+
+    state: ProofState
+    message: str
+    recheck_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known about the node while a repair is judged."""
+
+    observed: Observed | None
+    agent_seen: datetime | None
+    ready: bool
+    open_faults: tuple[Fault, ...]
+    """Disqualifying faults that are open now."""
+
+
+def judge_repair(attempt: RungAttempt, repair: Repair | None, evidence: Evidence, now: datetime) -> Proof:
+    """Whether the attempt had its effect. Pure; asked again on each change and at `recheck_at`."""
+    if repair is None:
+        return Proof(ProofState.WAITING, f"Repair {attempt.repair} is being created.")
+    match repair.status.phase:
+        case RepairPhase.PENDING | RepairPhase.RUNNING:
+            return _claim_outstanding(attempt, repair, now)
+        case RepairPhase.FAILED:
+            said = repair.status.message or "no reason given"
+            return Proof(ProofState.FAILED, f"{attempt.rung} failed: {said[:200]}")
+        case RepairPhase.DONE:
+            return _effect(attempt, repair, evidence, now)
+        case _:
+            assert_never(repair.status.phase)
+
+
+def _claim_outstanding(attempt: RungAttempt, repair: Repair, now: datetime) -> Proof:
+    deadline = attempt.at + timedelta(seconds=repair.spec.timeout_s + CLAIM_MARGIN_S)
+    if now >= deadline:
+        message = f"{attempt.rung} did not finish within {repair.spec.timeout_s} s"
+        return Proof(ProofState.TIMEOUT, message)
+    return Proof(ProofState.WAITING, f"Repair {attempt.repair} is {repair.status.phase.value}.", deadline)
+
+
+def _effect(attempt: RungAttempt, repair: Repair, evidence: Evidence, now: datetime) -> Proof:
+    finished = repair.status.finished_at or attempt.at
+    rung = Rung(attempt.rung)
+    missing = _missing(rung, repair, finished, evidence)
+    if not missing:
+        return Proof(ProofState.PROVED, f"{attempt.rung} proved: {_seen(rung)}")
+    again = next((f for f in evidence.open_faults if f.last_seen > finished), None)
+    if again is not None:
+        return Proof(ProofState.FAILED, f"{attempt.rung} did not help: {again.key()} was seen again after it")
+    wait_s = BOOT_WAIT_S if rung in REBOOTING else PROOF_WAIT_S
+    deadline = finished + timedelta(seconds=wait_s)
+    if now >= deadline:
+        return Proof(ProofState.FAILED, f"{attempt.rung} had no effect within {wait_s} s: {missing}")
+    return Proof(ProofState.WAITING, f"Proof of {attempt.rung} is outstanding: {missing}.", deadline)
+
+
+def _missing(rung: Rung, repair: Repair, finished: datetime, evidence: Evidence) -> str:
+    """What of the proof is not there yet; empty when it is complete."""
+    observed = evidence.observed
+    if observed is None:
+        return "the agent has not reported from this node"
+    if rung in REBOOTING and not repair.spec.boot_id_before:
+        return "the boot ID before it is not known"
+    if rung in REBOOTING and observed.boot_id == repair.spec.boot_id_before:
+        return "the boot ID has not changed"
+    # The content of an observation keeps its time while it stays equal; the heartbeat shows that it still holds.
+    fresh = max(observed.observed_at, evidence.agent_seen or observed.observed_at)
+    if fresh < finished:
+        return "no observation is newer than the repair"
+    if evidence.open_faults:
+        return f"fault {evidence.open_faults[0].key()} is still open"
+    if not evidence.ready:
+        return "the node is not Ready"
+    return ""
+
+
+def _seen(rung: Rung) -> str:
+    return "new boot ID and a fresh clean observation" if rung in REBOOTING else "a fresh clean observation"

@@ -1,0 +1,127 @@
+"""InService: what takes a node out, and how long it may work on when the budget has no room."""
+
+from __future__ import annotations
+
+from muster.operate.budget import Wait
+from muster.operate.certificates import (
+    REPAIR,
+    Staleness,
+    grace_ends,
+    in_grace,
+    reported_only,
+    restored,
+    staleness,
+)
+from muster.operate.draft import Draft
+from muster.operate.episode import open_episode
+from muster.operate.lifecycle import Trigger, admits
+from muster.operate.model import BlockerKind
+from muster.operate.validation import hold_cause
+from muster.resources.fault_policy import DriftAction
+from muster.resources.node_health import Cause, CauseKind, Certificate, Standing
+
+
+def in_service(d: Draft) -> None:
+    certificate = d.life.certificate
+    if certificate is None or not admits(certificate):
+        cause = Cause(kind=CauseKind.CERTIFICATION, name="missing", message="The node holds no valid certificate.")
+        d.leave_service(cause, REPAIR)
+        d.take(Trigger.CERTIFICATE_VOIDED, cause)
+        return
+    if d.node.spec.hold is not None:
+        cause = hold_cause(d)
+        d.update(episode=open_episode(d.node.name, d.node.uid, cause, d.now))
+        d.take(Trigger.PERSON_HELD, cause)
+        return
+    if d.disqualifying:
+        _faulty(d, certificate)
+        return
+    stale = staleness(certificate, d.observed, d.policy.drift, d.now)
+    if stale is None and certificate.standing is Standing.GRACE and d.life.profile == REPAIR:
+        stale = _had_fault(certificate)
+    if stale is not None:
+        _stale(d, certificate, stale)
+        return
+    if certificate.standing is Standing.GRACE:
+        d.update(certificate=restored(certificate), profile="")
+        d.note("GraceEnded", "The change that had put the certificate in doubt was undone.")
+    _look(d, certificate)
+
+
+def _faulty(d: Draft, certificate: Certificate) -> None:
+    """A disqualifying fault: hold the node as soon as the budget allows."""
+    worst = d.disqualifying[0]
+    cause = worst.cause()
+    why_not = _why_not_now(d, certificate, turn="")
+    if why_not is None:
+        d.leave_service(cause, REPAIR)
+        d.take(Trigger.FAULT_HELD, cause)
+        d.note("Held", f"Held for {cause.message} (rule {worst.judgement.rule}).", warning=True)
+        return
+    certificate = in_grace(certificate, cause.message, d.now)
+    d.update(certificate=certificate, profile=REPAIR)
+    d.wake(grace_ends(certificate, d.policy.drift))
+    if d.block(*why_not):
+        d.note("HoldWaits", f"{cause.message}: {why_not[1]}", warning=True)
+    d.block(BlockerKind.FAULT, f"Fault {worst.fault.key()} is open and the node still takes work.")
+
+
+def _had_fault(certificate: Certificate) -> Staleness:
+    """A disqualifying fault went away before the budget let the node be held: it is tested when its turn comes."""
+    message = f"A fault had been open: {certificate.voided_because}"
+    return Staleness(
+        DriftAction.ROLL, REPAIR, Cause(kind=CauseKind.FAULT, name="closed-before-hold", message=message)
+    )
+
+
+def _stale(d: Draft, certificate: Certificate, stale: Staleness) -> None:
+    """The certificate does not describe the node any more: grace, until its turn comes or the grace is over."""
+    if certificate.standing is not Standing.GRACE:
+        d.note("Grace", f"{stale.cause.message} The node works on until it is recertified.")
+    certificate = in_grace(certificate, stale.cause.message, d.now)
+    turn = ""
+    wave = d.fleet.wave
+    if stale.action is DriftAction.ROLL and d.node.name not in wave.turn and not _approved_past(d, stale):
+        turn = wave.waits.get(d.node.name, "Waits for its turn to be recertified.")
+    why_not = _why_not_now(d, certificate, turn)
+    if why_not is None:
+        d.leave_service(stale.cause, stale.profile)
+        d.take(Trigger.CERTIFICATE_VOIDED, stale.cause)
+        d.note("Held", f"Held for recertification with profile {stale.profile}: {stale.cause.message}")
+        return
+    d.update(certificate=certificate, profile=stale.profile)
+    d.block(*why_not)
+    d.wake(grace_ends(certificate, d.policy.drift))
+    _look(d, certificate)
+
+
+def _approved_past(d: Draft, stale: Staleness) -> bool:
+    """A person's approval lets this node go on although the roll-out is halted."""
+    return d.approving and stale.cause.name in d.fleet.wave.halted
+
+
+def _why_not_now(d: Draft, certificate: Certificate, turn: str) -> tuple[BlockerKind, str] | None:
+    """What keeps the node in service for the moment; None when it must go or may go now."""
+    if d.node.spec.paused:
+        return BlockerKind.PERSON, "A person paused the node (spec.paused); it works on."
+    ends = grace_ends(certificate, d.policy.drift)
+    if ends is not None and d.now >= ends:
+        return None
+    if turn:
+        return BlockerKind.WAVE, turn
+    answer = d.ask_budget()
+    if isinstance(answer, Wait):
+        return BlockerKind.BUDGET, answer.reason
+    return None
+
+
+def _look(d: Draft, certificate: Certificate) -> None:
+    """What is unknown or merely reported about a node that works."""
+    if d.observed is None or d.agent_silent:
+        d.block(BlockerKind.AGENT, "The agent of the node is silent; its health is unknown.")
+    if not d.node.ready:
+        d.block(BlockerKind.NODE, "The node is not Ready; its health is unknown.")
+    reported = reported_only(certificate, d.observed, d.policy.drift)
+    if reported and d.observed is not None:
+        more = f" and {len(reported) - 1} more" if len(reported) > 1 else ""
+        d.remark(f"Reported only: {reported[0].sentence()}{more}")

@@ -1,0 +1,332 @@
+"""Slim projections of Kubernetes objects, decoded straight from their JSON: what the watch caches keep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from muster.operate.model import CertificationView, PodView, TestRequest
+from muster.resources.base import (
+    CERTIFICATION_LABEL,
+    CORDON_ANNOTATION,
+    GPU_PRESENT_LABEL,
+    GPU_RESOURCE,
+    HEALTH_CONDITION,
+    ObjectMeta,
+)
+from muster.resources.certification import (
+    CertificationSpec,
+    CertificationStatus,
+    NodeResult,
+    Outcome,
+    Phase,
+    RunRecord,
+)
+from muster.resources.fault_policy import FaultPolicy
+from muster.resources.node_health import CertifiedTest, NodeHealth
+from muster.resources.repair import Repair
+
+REQUESTS_ANNOTATION = "muster.dev/requests"
+"""On a Certification: JSON, node -> {episode, since, fingerprint, bootId}: for what it was asked."""
+
+TEST_DIGESTS_ANNOTATION = "muster.dev/test-digests"
+"""On a Certification: JSON, test -> digest of its definition, written by whoever runs the tests."""
+
+GPU_PREFIX = "nvidia.com/"
+"""Whole GPUs, shared ones and MIG slices are all extended resources of this prefix."""
+
+
+class _Condition(msgspec.Struct, frozen=True, rename="camel"):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+class _NodeInfo(msgspec.Struct, frozen=True):
+    boot_id: str = msgspec.field(name="bootID", default="")
+
+
+class _NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
+    conditions: tuple[_Condition, ...] = ()
+    capacity: dict[str, str] = {}
+    node_info: _NodeInfo = _NodeInfo()
+
+
+class _NodeSpec(msgspec.Struct, frozen=True):
+    unschedulable: bool = False
+    taints: tuple[dict[str, str], ...] = ()
+
+
+class _Node(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: _NodeSpec = _NodeSpec()
+    status: _NodeStatus = _NodeStatus()
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """What is kept of a Node."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    cordoned_by: str
+    unschedulable: bool
+    taints: tuple[Mapping[str, str], ...]
+    ready: bool
+    boot_id: str
+    gpus: bool
+    """Whether it has GPUs at all: others are none of Muster's business."""
+    condition: Mapping[str, Any] | None
+
+
+_node_decoder = msgspec.json.Decoder(_Node, strict=False)
+
+
+def node_record(raw: bytes) -> NodeRecord:
+    node = _node_decoder.decode(raw)
+    ready = next((c.status for c in node.status.conditions if c.type == "Ready"), "Unknown")
+    own = next((c for c in node.status.conditions if c.type == HEALTH_CONDITION), None)
+    labels = node.metadata.labels
+    return NodeRecord(
+        name=node.metadata.name,
+        uid=node.metadata.uid,
+        labels=labels,
+        cordoned_by=node.metadata.annotations.get(CORDON_ANNOTATION, ""),
+        unschedulable=node.spec.unschedulable,
+        taints=node.spec.taints,
+        ready=ready == "True",
+        boot_id=node.status.node_info.boot_id,
+        gpus=labels.get(GPU_PRESENT_LABEL) == "true" or node.status.capacity.get(GPU_RESOURCE, "0") != "0",
+        condition=msgspec.to_builtins(own) if own is not None else None,
+    )
+
+
+class _Resources(msgspec.Struct, frozen=True):
+    limits: dict[str, str] = {}
+    requests: dict[str, str] = {}
+
+
+class _Container(msgspec.Struct, frozen=True):
+    resources: _Resources = _Resources()
+
+
+class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+    containers: tuple[_Container, ...] = ()
+    resource_claims: tuple[msgspec.Raw, ...] = ()
+
+
+class _PodStatus(msgspec.Struct, frozen=True):
+    phase: str = "Pending"
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    kind: str = ""
+    controller: bool = False
+
+
+class _PodMeta(ObjectMeta, frozen=True, kw_only=True):
+    owner_references: tuple[_Owner, ...] = ()
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: _PodMeta
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+_pod_decoder = msgspec.json.Decoder(_Pod, strict=False)
+
+
+def pod_view(raw: bytes) -> PodView | None:
+    """The pod, or None when it holds no GPUs and tests nothing. A pod with resource claims counts as holding one."""
+    pod = _pod_decoder.decode(raw)
+    gpus = sum(_gpus(c.resources) for c in pod.spec.containers) or (1 if pod.spec.resource_claims else 0)
+    certification = pod.metadata.labels.get(CERTIFICATION_LABEL, "")
+    if gpus == 0 and not certification:
+        return None
+    owners = pod.metadata.owner_references
+    owner = next((o for o in owners if o.controller), owners[0] if owners else _Owner())
+    return PodView(
+        name=pod.metadata.name,
+        namespace=pod.metadata.namespace,
+        uid=pod.metadata.uid,
+        node=pod.spec.node_name,
+        gpus=gpus,
+        owner_kind=owner.kind,
+        phase=pod.status.phase,
+        created=pod.metadata.creation_timestamp,
+        deleting=pod.metadata.deletion_timestamp is not None,
+        certification=certification,
+    )
+
+
+def _gpus(resources: _Resources) -> int:
+    wanted = {**resources.requests, **resources.limits}
+    return sum(int(v) for k, v in wanted.items() if k.startswith(GPU_PREFIX) and v.isascii() and v.isdigit())
+
+
+class _LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
+    renew_time: datetime | None = None
+
+
+class _Lease(msgspec.Struct, frozen=True):
+    spec: _LeaseSpec = _LeaseSpec()
+
+
+_lease_decoder = msgspec.json.Decoder(_Lease, strict=False)
+
+
+def lease_renewed(raw: bytes) -> datetime | None:
+    """When the Lease was renewed last."""
+    return _lease_decoder.decode(raw).spec.renew_time
+
+
+@dataclass(frozen=True)
+class CertificationRecord:
+    """What is kept of a Certification: who is in it, and the verdict of each node once it ended."""
+
+    name: str
+    created: datetime | None
+    spec: CertificationSpec
+    phase: Phase
+    requests: Mapping[str, TestRequest] = field(default_factory=dict)
+    results: Mapping[str, NodeResult] = field(default_factory=dict)
+    tests: Mapping[str, tuple[CertifiedTest, ...]] = field(default_factory=dict)
+    message: str = ""
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in (Phase.SUCCEEDED, Phase.FAILED, Phase.ABORTED)
+
+    def view(self, node: str) -> CertificationView:
+        """The certification as `node` sees it. A node without a result was not tested."""
+        result = self.results.get(node, NodeResult(name=node, verdict=CertificationView.verdict))
+        return CertificationView(
+            name=self.name,
+            profile=self.spec.profile,
+            purpose=self.spec.purpose,
+            phase=self.phase,
+            request=self.requests.get(node),
+            verdict=result.verdict,
+            reason=result.reason,
+            message=result.message or self.message,
+            tests=self.tests.get(node, ()),
+        )
+
+
+class _Phase(msgspec.Struct, frozen=True):
+    phase: Phase = Phase.PENDING
+
+
+class _RunningCertification(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: CertificationSpec
+    status: _Phase = _Phase()
+
+
+class _EndedCertification(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    status: CertificationStatus = CertificationStatus()
+
+
+_running_decoder = msgspec.json.Decoder(_RunningCertification, strict=False)
+_ended_decoder = msgspec.json.Decoder(_EndedCertification, strict=False)
+
+
+def certification_record(raw: bytes) -> CertificationRecord:
+    """Decode a Certification. The runs are only read once it ended: until then they say nothing that counts."""
+    running = _running_decoder.decode(raw)
+    meta = running.metadata
+    record = CertificationRecord(
+        name=meta.name,
+        created=meta.creation_timestamp,
+        spec=running.spec,
+        phase=running.status.phase,
+        requests=read_requests(meta.annotations.get(REQUESTS_ANNOTATION, "")),
+    )
+    if not record.ended:
+        return record
+    status = _ended_decoder.decode(raw).status
+    results = {r.name: r for r in status.nodes}
+    digests = _digests(meta.annotations.get(TEST_DIGESTS_ANNOTATION, ""))
+    return CertificationRecord(
+        name=record.name,
+        created=record.created,
+        spec=record.spec,
+        phase=record.phase,
+        requests=record.requests,
+        results=results,
+        tests={name: _passed_tests(result, status.runs, digests) for name, result in results.items()},
+        message=status.message,
+    )
+
+
+def _passed_tests(
+    result: NodeResult, runs: Sequence[RunRecord], digests: Mapping[str, str]
+) -> tuple[CertifiedTest, ...]:
+    """The tests that the node took part in and that passed, with the numbers it reached, sorted by name."""
+    names = sorted({r.test for r in runs if result.name in r.nodes and r.outcome in (Outcome.PASS, Outcome.WARN)})
+    return tuple(
+        CertifiedTest(
+            name=name,
+            digest=digests.get(name, ""),
+            metrics={k: v for k, v in sorted(result.metrics.items()) if k.startswith(f"{name}.")},
+        )
+        for name in names
+    )
+
+
+class _Request(msgspec.Struct, frozen=True, rename="camel"):
+    episode: str
+    since: datetime
+    fingerprint: str
+    boot_id: str
+
+
+_requests_decoder = msgspec.json.Decoder(dict[str, _Request], strict=False)
+_digests_decoder = msgspec.json.Decoder(dict[str, str])
+
+
+def read_requests(text: str) -> dict[str, TestRequest]:
+    """What `write_requests` wrote. Text that is something else asks for nothing: its verdicts move no node."""
+    try:
+        found = _requests_decoder.decode(text.encode()) if text else {}
+    except msgspec.MsgspecError:
+        return {}
+    return {name: TestRequest(r.episode, r.since, r.fingerprint, r.boot_id) for name, r in found.items()}
+
+
+def write_requests(requests: Sequence[tuple[str, TestRequest]]) -> str:
+    return json.dumps(
+        {
+            node: {
+                "episode": r.episode,
+                "since": r.since.isoformat(),
+                "fingerprint": r.fingerprint,
+                "bootId": r.boot_id,
+            }
+            for node, r in sorted(requests, key=lambda pair: pair[0])
+        },
+        separators=(",", ":"),
+    )
+
+
+def _digests(text: str) -> dict[str, str]:
+    try:
+        return _digests_decoder.decode(text.encode()) if text else {}
+    except msgspec.MsgspecError:
+        return {}
+
+
+node_health: msgspec.json.Decoder[NodeHealth] = msgspec.json.Decoder(NodeHealth, strict=False)
+repair: msgspec.json.Decoder[Repair] = msgspec.json.Decoder(Repair, strict=False)
+fault_policy: msgspec.json.Decoder[FaultPolicy] = msgspec.json.Decoder(FaultPolicy, strict=False)

@@ -1,0 +1,245 @@
+"""What the models do not say about their CRDs: names, columns, bounds and rules.
+
+Bounds are generous: they keep a mistake or an attack from filling etcd (1.5 MiB per object) and give the API server
+the sizes from which it estimates the cost of a rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from muster.resources.base import Condition
+from muster.resources.baseline import Baseline, BaselineSpec
+from muster.resources.certification import (
+    Certification,
+    CertificationBudget,
+    CertificationSpec,
+    CertificationStatus,
+    LinkResult,
+    NodeResult,
+    RunRecord,
+)
+from muster.resources.fault_policy import (
+    Budget,
+    CertificationPolicy,
+    Drain,
+    DriftPolicy,
+    FaultPolicy,
+    FaultPolicySpec,
+    LadderStep,
+    Rule,
+)
+from muster.resources.fingerprint import Fingerprint
+from muster.resources.node_health import HISTORY_LIMIT, Decision, Lifecycle, NodeHealth, Observed, PersonHold
+from muster.resources.repair import Repair, RepairSpec
+
+MAX_LENGTH = 4096
+"""Characters of a string without a bound of its own."""
+MAX_ITEMS = 256
+"""Entries of a list without a bound of its own."""
+MAX_PROPERTIES = 256
+MAX_NODES = 20_000
+"""Nodes that one certification may name: the largest fleets, well inside etcd's limit."""
+NAME_LENGTH = 253
+"""Longest name of a Kubernetes object (DNS subdomain)."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A printer column of `kubectl get`; `wide` columns show with `-o wide` only."""
+
+    name: str
+    path: str
+    type: str = "string"
+    wide: bool = False
+
+    def manifest(self) -> dict[str, Any]:
+        column: dict[str, Any] = {"name": self.name, "type": self.type, "jsonPath": self.path}
+        if self.wide:
+            column["priority"] = 1
+        return column
+
+
+@dataclass(frozen=True)
+class CelRule:
+    """A validation rule in CEL, and the sentence for whoever breaks it."""
+
+    rule: str
+    message: str
+
+    def manifest(self) -> dict[str, str]:
+        return {"rule": self.rule, "message": self.message}
+
+
+@dataclass(frozen=True)
+class KindInfo:
+    model: type[msgspec.Struct]
+    plural: str
+    short_name: str
+    columns: tuple[Column, ...]
+
+    @property
+    def kind(self) -> str:
+        return self.model.__name__
+
+
+AGE = Column("Age", ".metadata.creationTimestamp", "date")
+
+KINDS: tuple[KindInfo, ...] = (
+    KindInfo(
+        NodeHealth,
+        "nodehealths",
+        "nh",
+        (
+            Column("State", ".status.lifecycle.state"),
+            Column("Since", ".status.lifecycle.since", "date"),
+            Column("Held", ".status.lifecycle.held", "boolean"),
+            Column("Certificate", ".status.lifecycle.certificate.standing"),
+            Column("Next", ".status.lifecycle.next"),
+            Column("Hold-Reason", ".status.lifecycle.holdReason", wide=True),
+            Column("Episode", ".status.lifecycle.episode.id", wide=True),
+            Column("Observed", ".status.observed.observedAt", "date", wide=True),
+            Column("Boot", ".status.observed.bootId", wide=True),
+        ),
+    ),
+    KindInfo(
+        Certification,
+        "certifications",
+        "mcert",
+        (
+            Column("Phase", ".status.phase"),
+            Column("Profile", ".spec.profile"),
+            Column("Purpose", ".spec.purpose"),
+            Column("Round", ".status.round", "integer"),
+            Column("Blocked", ".status.blocked"),
+            AGE,
+            Column("Nodes", ".spec.nodes", wide=True),
+            Column("Message", ".status.message", wide=True),
+        ),
+    ),
+    KindInfo(
+        Repair,
+        "repairs",
+        "mrepair",
+        (
+            Column("Node", ".spec.nodeName"),
+            Column("Rung", ".spec.rung"),
+            Column("Attempt", ".spec.attempt", "integer"),
+            Column("Phase", ".status.phase"),
+            Column("Provider", ".spec.provider"),
+            AGE,
+            Column("Episode", ".spec.episode", wide=True),
+            Column("External-ID", ".status.externalId", wide=True),
+            Column("Message", ".status.message", wide=True),
+        ),
+    ),
+    KindInfo(
+        FaultPolicy,
+        "faultpolicies",
+        "fpol",
+        (
+            Column("Priority", ".spec.priority", "integer"),
+            Column("Provider", ".spec.repairProvider"),
+            Column("Max-Disrupted", ".spec.budget.maxDisrupted"),
+            AGE,
+        ),
+    ),
+    KindInfo(
+        Baseline,
+        "baselines",
+        "mbase",
+        (Column("Recipe", ".status.recipeDigest"), Column("Checked", ".status.checkedAt", "date"), AGE),
+    ),
+)
+
+_NAME = {"maxLength": NAME_LENGTH, "minLength": 1}
+_POSITIVE = {"minimum": 0, "exclusiveMinimum": True}
+_NODES = {
+    "maxItems": MAX_NODES,
+    "items": {"type": "string", "maxLength": NAME_LENGTH, "minLength": 1},
+    "x-kubernetes-list-type": "set",
+}
+_SELECTOR = {"maxProperties": 32, "x-kubernetes-map-type": "atomic"}
+# An absolute number, or a percentage up to 100 %.
+_SHARE = {"maxLength": 6, "pattern": "^([0-9]{1,6}|(100|[1-9]?[0-9])%)$"}
+
+BOUNDS: dict[tuple[type[msgspec.Struct], str], dict[str, Any]] = {
+    (Condition, "type"): {"maxLength": 316, "minLength": 1},
+    (Condition, "reason"): {"maxLength": 1024},
+    (Condition, "message"): {"maxLength": 32768},
+    (BaselineSpec, "recipe"): {"maxLength": 1_000_000, "minLength": 1},
+    (BaselineSpec, "node_selector"): _SELECTOR,
+    (CertificationSpec, "nodes"): {**_NODES, "minItems": 1},
+    (CertificationSpec, "partners"): _NODES,
+    (CertificationSpec, "profile"): _NAME,
+    (CertificationBudget, "max_rounds"): {"minimum": 1},
+    (CertificationBudget, "max_runs"): {"minimum": 1},
+    (CertificationBudget, "max_wall_minutes"): _POSITIVE,
+    (CertificationBudget, "max_node_minutes"): _POSITIVE,
+    (CertificationBudget, "max_false_blame"): {**_POSITIVE, "maximum": 1},
+    (CertificationStatus, "runs"): {"maxItems": 20_000},
+    (CertificationStatus, "nodes"): {"maxItems": MAX_NODES},
+    (CertificationStatus, "links"): {"maxItems": MAX_NODES},
+    (RunRecord, "nodes"): {"maxItems": MAX_NODES},
+    (RunRecord, "suspects"): {"maxItems": MAX_NODES},
+    (NodeResult, "evidence_for"): {"maxItems": 20_000},
+    (NodeResult, "evidence_against"): {"maxItems": 20_000},
+    (LinkResult, "evidence"): {"maxItems": 20_000},
+    (Fingerprint, "readings"): {"maxItems": 2048},
+    (Observed, "faults"): {"maxItems": 2048},
+    (Lifecycle, "history"): {"maxItems": HISTORY_LIMIT},
+    (PersonHold, "by"): _NAME,
+    (PersonHold, "reason"): {"minLength": 1},
+    (Decision, "id"): _NAME,
+    (Decision, "by"): _NAME,
+    (FaultPolicySpec, "rules"): {"maxItems": 128},
+    (FaultPolicySpec, "node_selector"): _SELECTOR,
+    (FaultPolicySpec, "agent_silent_s"): {"minimum": 1},
+    (Rule, "name"): {"maxLength": 63, "minLength": 1},
+    (Rule, "when"): {"minLength": 1},
+    (Rule, "grace_s"): {"minimum": 0},
+    (Rule, "ladder"): {"maxItems": 16},
+    (LadderStep, "attempts"): {"minimum": 1},
+    (LadderStep, "timeout_s"): {"minimum": 1},
+    (Budget, "max_disrupted"): _SHARE,
+    (Budget, "max_disrupted_per_domain"): _SHARE,
+    (Budget, "max_new_per_window"): {"minimum": 0},
+    (Budget, "window_s"): {"minimum": 1},
+    (Drain, "deadline_s"): {"minimum": 0},
+    (DriftPolicy, "max_grace_s"): {"minimum": 0},
+    (CertificationPolicy, "max_batch"): {"minimum": 1},
+    (CertificationPolicy, "batch_wait_s"): {"minimum": 0},
+    (CertificationPolicy, "max_attempts"): {"minimum": 1},
+    (RepairSpec, "node_name"): _NAME,
+    (RepairSpec, "node_uid"): _NAME,
+    (RepairSpec, "episode"): _NAME,
+    (RepairSpec, "provider"): _NAME,
+    (RepairSpec, "attempt"): {"minimum": 1},
+    (RepairSpec, "timeout_s"): {"minimum": 1},
+}
+"""Bounds of single fields, by model and attribute."""
+
+RULES: dict[type[msgspec.Struct], tuple[CelRule, ...]] = {
+    RepairSpec: (CelRule("self == oldSelf", "a repair never changes; create another one"),),
+    FaultPolicySpec: (
+        CelRule(
+            "!has(self.rules) || self.rules.all(r, self.rules.exists_one(s, s.name == r.name))",
+            "two rules have the same name; rules of several policies are merged by name",
+        ),
+    ),
+}
+"""Rules on the object of a model."""
+
+ROOT_RULES: dict[type[msgspec.Struct], tuple[CelRule, ...]] = {
+    Certification: (
+        CelRule(
+            "!has(oldSelf.status) || !has(oldSelf.status.phase) || oldSelf.status.phase == 'Pending'"
+            " || self.spec == oldSelf.spec",
+            "the spec of a certification cannot change once it is running; create another one",
+        ),
+    ),
+}
+"""Rules that look at spec and status together."""

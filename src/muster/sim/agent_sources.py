@@ -1,0 +1,122 @@
+"""The agents' eyes on the simulated fleet: a kernel log to read and an inventory, both taken from the truth."""
+
+from __future__ import annotations
+
+import asyncio
+
+from muster.agent.sources import LogBatch, NodeReadings
+from muster.resources.fingerprint import Reading, ReadingClass
+from muster.resources.node_health import Gpu
+from muster.sim.nodes import CONTAINER_RUNTIME, KUBELET_VERSION, OS_IMAGE
+from muster.sim.world import PRODUCT_NAME, VBIOS, NodeTruth, World
+
+BATCH_RECORDS = 512
+CUDA_DRIVER = "13.0"
+NICS = 8
+NIC_BOARD = "MT_0000000838"
+NIC_FIRMWARE = "28.43.2566"
+
+
+class SimulatedLogSource:
+    """The kernel log of one node. A cursor is `<boot id>:<sequence number of the next record>`."""
+
+    def __init__(self, world: World, node: str) -> None:
+        self._world = world
+        self._node = node
+        self._written = asyncio.Event()
+        self._written.set()
+        world.on_log.append(self._on_log)
+        world.on_power.append(self._on_log)
+
+    def close(self) -> None:
+        """Stop listening to the world."""
+        self._world.on_log.remove(self._on_log)
+        self._world.on_power.remove(self._on_log)
+
+    def _on_log(self, name: str) -> None:
+        if name == self._node:
+            self._written.set()
+
+    async def read(self, cursor: str | None) -> LogBatch:
+        """The next records after `cursor`; waits for one. A cursor of an older boot starts at this boot's first."""
+        while True:
+            batch = self._next(cursor)
+            if batch is not None:
+                return batch
+            self._written.clear()
+            await self._written.wait()
+
+    def _next(self, cursor: str | None) -> LogBatch | None:
+        node = self._world.nodes[self._node]
+        if not node.up:
+            return None
+        boot_id, _, sequence = (cursor or "").partition(":")
+        wanted = int(sequence) if boot_id == node.boot_id and sequence.isdecimal() else 0
+        first = max(wanted, node.log_start)
+        records = node.log[first - node.log_start : first - node.log_start + BATCH_RECORDS]
+        if not records:
+            return None
+        cursor = f"{node.boot_id}:{first + len(records)}"
+        return LogBatch(records=tuple(records), cursor=cursor, lost=first - wanted)
+
+
+class SimulatedInventory:
+    """What an agent reads about one node. Returns the same value while nothing changed."""
+
+    def __init__(self, world: World, node: str, node_uid: str) -> None:
+        self._world = world
+        self._node = node
+        self._node_uid = node_uid
+        self._seen: tuple[str, str, int] | None = None
+        self._last: NodeReadings | None = None
+
+    async def read(self) -> NodeReadings:
+        """The readings of this moment."""
+        node = self._world.nodes[self._node]
+        seen = (node.boot_id, node.driver, node.parts)
+        if self._last is None or seen != self._seen:
+            self._seen = seen
+            self._last = NodeReadings(
+                node_uid=self._node_uid,
+                boot_id=node.boot_id,
+                booted_at=node.booted_at,
+                readings=readings_of(node),
+                gpus=tuple(
+                    Gpu(index=gpu.index, uuid=gpu.uuid, pci=gpu.pci, product=PRODUCT_NAME) for gpu in node.gpus
+                ),
+            )
+        return self._last
+
+
+def readings_of(node: NodeTruth) -> tuple[Reading, ...]:
+    """Everything that a fingerprint is made of, in the names of the real inventory."""
+    identity: dict[str, str] = {"gpu.count": str(len(node.gpus))}
+    for gpu in node.gpus:
+        identity[f"gpu.{gpu.index}.uuid"] = gpu.uuid
+        identity[f"gpu.{gpu.index}.serial"] = gpu.serial
+        identity[f"gpu.{gpu.index}.product"] = PRODUCT_NAME
+    for index in range(NICS):
+        identity[f"nic.mlx5_{index}.board"] = NIC_BOARD
+    stack = {
+        "container-runtime.version": CONTAINER_RUNTIME,
+        "cuda.driver": CUDA_DRIVER,
+        "driver.version": node.driver,
+        "kernel.release": node.kernel,
+        "kubelet.version": KUBELET_VERSION,
+        "os.image": OS_IMAGE,
+        **{f"gpu.{gpu.index}.firmware": node.driver for gpu in node.gpus},
+        **{f"gpu.{gpu.index}.vbios": VBIOS for gpu in node.gpus},
+        **{f"nic.mlx5_{index}.firmware": NIC_FIRMWARE for index in range(NICS)},
+    }
+    config = {
+        "kernel.cmdline": "ro console=tty0 iommu=pt pci=realloc=off",
+        "sysctl.net.core.rmem_max": "134217728",
+        "sysctl.vm.max_map_count": "1048576",
+        "sysctl.vm.zone_reclaim_mode": "0",
+    }
+    classes = ((ReadingClass.IDENTITY, identity), (ReadingClass.STACK, stack), (ReadingClass.CONFIG, config))
+    return tuple(
+        Reading(name=name, value=value, reading_class=kind)
+        for kind, values in classes
+        for name, value in values.items()
+    )

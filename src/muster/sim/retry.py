@@ -1,0 +1,28 @@
+"""Writing through an API that may be busy or away: the fleet never gives up, and never hides a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from muster.clock import Clock
+from muster.errors import UnreachableError
+from muster.kube.api import ServerError, TooManyRequestsError
+
+T = TypeVar("T")
+
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 30.0
+
+
+async def persist(clock: Clock, write: Callable[[], Awaitable[T]]) -> T:
+    """Call `write` until it answers. Outages, overload and server errors are tried again; refusals are raised."""
+    wait_s = FIRST_WAIT_S
+    while True:
+        try:
+            return await write()
+        except TooManyRequestsError as error:
+            await clock.sleep(max(error.retry_after_s or 0.0, wait_s))
+        except (ServerError, UnreachableError):
+            await clock.sleep(wait_s)
+        wait_s = min(wait_s * 2.0, LONGEST_WAIT_S)

@@ -1,0 +1,74 @@
+"""The catalogue: compiled form up to date, complete, and mended errors named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from muster.configure import catalogue as catalogues
+from muster.configure.catalogue import SourceKind, data_folder, load, read_sources
+from muster.configure.compile import compiled
+from muster.errors import BadInputError
+
+
+def test_compiled_form_is_up_to_date() -> None:
+    stored = (data_folder() / "catalogue.json").read_bytes()
+    assert stored == compiled(), "run: python -m muster.configure.compile"
+    assert load() == read_sources(data_folder())
+
+
+def test_every_component_states_where_its_pin_comes_from() -> None:
+    for component in load().components.values():
+        assert component.pin.source, component.name
+        assert component.pin.date, component.name
+        if component.source.kind is SourceKind.HELM and not component.unavailable:
+            assert component.source.version, component.name
+            assert component.source.repository, component.name
+        assert component.namespace or component.unavailable, component.name
+
+
+def test_counts() -> None:
+    catalogue = load()
+    assert len([c for c in catalogue.components.values() if not c.unavailable]) == 47
+    assert len(catalogue.overlays) == 119
+
+
+def _copy(tmp_path: Path) -> Path:
+    shutil.copytree(data_folder(), tmp_path / "data")
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("overlays/eks.yaml", "base: base", "base: nowhere", "nowhere"),
+        ("overlays/eks.yaml", "base: base", "base: eks-training", "circle"),
+        ("overlays/eks.yaml", "  aws-efa: {}", "  aws-efaa: {}", "aws-efaa"),
+        ("overlays/eks.yaml", "kubernetes.version", "kubernetes.versio", "did you mean"),
+        ("overlays/eks.yaml", "'>= 1.28'", "'about 1.28'", "range"),
+        ("overlays/eks.yaml", "criteria:", "kriteria:", "kriteria"),
+        ("overlays/eks.yaml", "name: eks", "name: eks\nname: eks", "duplicate key"),
+        ("overlays/eks.yaml", "name: eks", "name: xks", "xks"),
+        ("overlays/eks-inference.yaml", "- platform-inference", "- platform-x", "platform-x"),
+        ("overlays/aks.yaml", "default: azure-managed", "default: x", "'x'"),
+        ("overlays/aks.yaml", "nvidiaDriverRoot: /run/nvidia/driver", "other: 1", "same paths"),
+    ],
+)
+def test_a_broken_catalogue_is_refused(tmp_path: Path, file: str, old: str, new: str, message: str) -> None:
+    folder = _copy(tmp_path)
+    text = (folder / file).read_text()
+    assert old in text
+    (folder / file).write_text(text.replace(old, new, 1))
+    with pytest.raises(BadInputError, match=message):
+        read_sources(folder)
+
+
+def test_the_digest_depends_on_the_content(tmp_path: Path) -> None:
+    folder = _copy(tmp_path)
+    path = folder / "components" / "nfd.yaml"
+    path.write_text(path.read_text().replace("0.19.0", "0.19.1"))
+    changed = read_sources(folder)
+    assert changed.digest != load().digest
+    assert catalogues.load() is load()

@@ -1,0 +1,143 @@
+"""`muster nodes`, `muster node` and `muster goodput` against an API server in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from muster.cli.group import run
+from muster.clock import SystemClock
+from muster.kube.api import CRDS, NODE_HEALTHS, KubeApi
+from muster.resources import crd
+from muster.resources.base import from_object, to_object
+from muster.resources.node_health import NodeHealth, Verb
+from muster.sim.inprocess import InProcessApi
+from muster.sim.store import Store
+from tests.demo.samples import in_service, out_of_service, repairing
+
+
+async def _fill(api: KubeApi) -> None:
+    for manifest in crd.manifests():
+        await api.create(CRDS, dict(manifest))
+    for health in (in_service(), repairing(), out_of_service()):
+        body = to_object(health)
+        status = body.pop("status")
+        body["metadata"] = {"name": health.metadata.name}
+        created = await api.create(NODE_HEALTHS, dict(body, spec={}))
+        await api.replace(NODE_HEALTHS, dict(created, status=status), subresource="status")
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> KubeApi:
+    cluster = InProcessApi(Store(SystemClock()))
+    asyncio.run(_fill(cluster))
+
+    def with_cluster(kubeconfig: Any, context: Any, work: Callable[[KubeApi], Awaitable[Any]]) -> Any:
+        async def main() -> Any:
+            return await work(cluster)
+
+        return asyncio.run(main())
+
+    for module in ("nodes", "goodput"):
+        monkeypatch.setattr(f"muster.cli.{module}.with_cluster", with_cluster)
+    return cluster
+
+
+def stored(api: KubeApi, name: str) -> NodeHealth:
+    return from_object(NodeHealth, asyncio.run(_get(api, name)))
+
+
+async def _get(api: KubeApi, name: str) -> Any:
+    return await api.get(NODE_HEALTHS, name)
+
+
+def test_nodes_is_a_table(api: KubeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["nodes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["NODE", "STATE", "SINCE", "HELD", "FAULTS", "CAUSE", "NEXT"]
+    assert [line.split()[:2] for line in lines[1:]] == [
+        ["node-01", "InService"],
+        ["node-02", "Repairing"],
+        ["node-03", "OutOfService"],
+    ]
+
+
+def test_nodes_can_be_narrowed_and_read_by_machines(api: KubeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["nodes", "--state", "repairing", "-o", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["node"], row["held"], row["faults"]) == ("node-02", True, 1)
+    assert row["cause"] == "XID 119 on GPU 3: the GSP does not answer"
+
+
+def test_node_explains(api: KubeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["node", "node-03"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("node-03 is OutOfService")
+    assert "INC-00042" in text
+
+
+def test_a_wrong_name_is_one_sentence_with_a_suggestion(api: KubeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    for args in (["node", "node-3"], ["node", "node-3", "retry"]):
+        assert run(args) == 2
+        assert "did you mean node-03?" in capsys.readouterr().err
+    assert run(["node", "zzz"]) == 2
+    assert "'muster nodes' lists them" in capsys.readouterr().err
+
+
+def test_hold_and_release(api: KubeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["node", "node-01", "hold", "--reason", "cable work", "--by", "alice"]) == 0
+    hold = stored(api, "node-01").spec.hold
+    assert hold is not None
+    assert (hold.by, hold.reason) == ("alice", "cable work")
+    assert hold.at is not None
+    assert run(["node", "node-01", "release", "--by", "bob"]) == 0
+    spec = stored(api, "node-01").spec
+    assert spec.hold is None
+    assert spec.decision is not None
+    assert (spec.decision.verb, spec.decision.by) == (Verb.RELEASE, "bob")
+
+
+@pytest.mark.parametrize("verb", [v.value for v in Verb])
+def test_each_decision_has_an_id_of_its_own(api: KubeApi, verb: str) -> None:
+    ids = []
+    for _ in range(2):
+        assert run(["node", "node-02", verb]) == 0
+        decision = stored(api, "node-02").spec.decision
+        assert decision is not None
+        assert decision.verb.value == verb
+        assert decision.by
+        ids.append(decision.id)
+    assert ids[0] != ids[1]
+
+
+def test_a_decision_leaves_the_status_alone(api: KubeApi) -> None:
+    before = stored(api, "node-02").status
+    assert run(["node", "node-02", "retry"]) == 0
+    assert stored(api, "node-02").status == before
+
+
+def test_goodput_of_a_cluster_closes(api: KubeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["goodput", "--since", "1h", "-o", "json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["total"]["us"] == 3 * 3_600_000_000
+    assert values["total"]["us"] - sum(x["us"] for x in values["losses"]) == values["busy"]["us"]
+
+
+def test_goodput_of_an_unknown_pool_names_the_pools(api: KubeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["goodput", "--pool", "p9"]) == 2
+    assert "pools with nodes: default" in capsys.readouterr().err
+
+
+def test_a_cluster_without_muster_says_so(api: KubeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    asyncio.run(_drop_crds(api))
+    assert run(["nodes"]) == 2
+    assert "install Muster's CRDs first" in capsys.readouterr().err
+
+
+async def _drop_crds(api: KubeApi) -> None:
+    for manifest in crd.manifests():
+        await api.delete(CRDS, manifest["metadata"]["name"])

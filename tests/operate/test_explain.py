@@ -1,0 +1,133 @@
+"""Every explanation says why, on what evidence, what is next and who can change it."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.operate.explain import explain
+from muster.operate.explain_text import render
+from muster.operate.phrases import duration, plain
+from muster.resources.node_health import (
+    Lifecycle,
+    NodeHealth,
+    NodeHealthSpec,
+    PersonHold,
+    Standing,
+    State,
+)
+from tests.demo.samples import (
+    at,
+    certificate,
+    failed_certification,
+    health,
+    in_service,
+    out_of_service,
+    reboot_repair,
+    repairing,
+)
+
+
+def test_a_node_under_repair_shows_fault_verdict_runs_and_attempts() -> None:
+    told = explain(repairing(), [failed_certification()], [reboot_repair()], now=at(110))
+    text = render(told)
+    assert text.splitlines()[0] == "node-02 is Repairing, held (fault) since 2026-01-05 09:45:00 UTC (5 min)."
+    for piece in (
+        "because of fault: XID 119 on GPU 3: the GSP does not answer",
+        "is void since 2026-01-05 09:40:00 UTC: a disqualifying fault opened",
+        "xid 119 on gpu/GPU-3 (fatal, scope gpu, hint reset-gpu; kernel-log, seen 3 times",
+        "Timeout after 6s of waiting for RPC response",
+        "repair-1 (repair): Failed, compute: GPU 3 computes too slowly",
+        "at most 0.0004",
+        "run r1-3, round 1, gpu-burn on node-02: FAIL (compute): 412.5 TFLOP/s, floor 500",
+        "link node-02 - node-09: Failed: slow (runs r2-1)",
+        "reset-gpu, attempt 1: recertification-failed",
+        "reboot, attempt 1: under way; provider simulated-cloud says Running (op-7)",
+        "the reboot to show a new boot ID (for 5 min)",
+        "When the boot ID changed",
+        "muster node node-02 retry",
+        "Quarantined",
+    ):
+        assert piece in text
+
+
+def test_log_lines_cannot_steer_the_terminal() -> None:
+    text = render(explain(repairing(), now=at(110)))
+    assert "Timeout after 6s" in text
+    assert all(c.isprintable() or c == "\n" for c in text)
+
+
+def test_a_node_in_service_shows_its_certificate() -> None:
+    text = render(explain(in_service(), [failed_certification()], now=at(90)))
+    assert (
+        "(profile bringup, from bringup-1), issued 2026-01-05 08:30:00 UTC, 1 h ago, is valid: 1 test passed." in text
+    )
+    assert "repair-1" not in text
+
+
+def test_a_node_out_of_service_shows_its_ticket_and_who_decides() -> None:
+    told = explain(out_of_service(), now=at(210))
+    assert told.ticket == "INC-00042"
+    assert told.who[0] == "A person decides."
+    assert "Ticket: INC-00042" in render(told)
+
+
+def test_a_persons_hold_comes_first_and_says_how_it_ends() -> None:
+    held = NodeHealthSpec(hold=PersonHold(by="alice", reason="cable work"), paused=True)
+    told = explain(health("n1", in_service().status.lifecycle, spec=held), now=at(90))
+    assert told.why[0] == "alice holds it: cable work."
+    assert told.who == ("'muster node n1 release' ends the hold of alice.",)
+    assert any("paused" in sentence for sentence in told.why)
+
+
+def test_grace_is_said() -> None:
+    life = Lifecycle(
+        state=State.IN_SERVICE, since=at(0), certificate=certificate(Standing.GRACE, "driver.version changed")
+    )
+    assert "works on under grace: driver.version changed" in render(explain(health("n1", life), now=at(1)))
+
+
+def test_a_node_without_controller_says_so() -> None:
+    told = explain(health("n1", None), now=at(0))
+    assert told.state == "unknown"
+    assert "muster controller run" in told.why[0]
+
+
+def test_a_node_without_agent_says_so() -> None:
+    bare = NodeHealth(metadata=in_service().metadata, status=msgspec.convert({}, type(in_service().status)))
+    life = msgspec.structs.replace(bare.status, lifecycle=in_service().status.lifecycle)
+    told = explain(msgspec.structs.replace(bare, status=life), now=at(90))
+    assert any("No agent has reported" in piece.text for piece in told.evidence)
+
+
+@pytest.mark.parametrize("state", list(State))
+def test_every_state_says_what_is_next_and_who_can_change_it(state: State) -> None:
+    told = explain(health("n1", Lifecycle(state=state, since=at(0))), now=at(5))
+    assert told.next
+    assert told.who
+    assert told.why
+    assert state.value in told.headline
+
+
+def test_it_is_plain_json() -> None:
+    told = msgspec.to_builtins(explain(repairing(), [failed_certification()], [reboot_repair()], now=at(110)))
+    assert json.loads(json.dumps(told))["node"] == "node-02"
+
+
+@given(st.text(max_size=2000), st.integers(4, 300))
+def test_foreign_text_becomes_one_bounded_printable_line(text: str, at_most: int) -> None:
+    result = plain(text, at_most)
+    assert len(result) <= at_most
+    assert result.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("minutes", "text"),
+    [(-1, "0 s"), (0, "0 s"), (0.7, "42 s"), (3 + 1 / 6, "3 min 10 s"), (125, "2 h 5 min"), (60 * 24 * 4, "4 d")],
+)
+def test_durations_have_two_units(minutes: float, text: str) -> None:
+    assert duration(at(minutes) - at(0)) == text
