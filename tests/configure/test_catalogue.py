@@ -47,7 +47,7 @@ def _copy(tmp_path: Path) -> Path:
         ("overlays/eks.yaml", "base: base", "base: eks-training", "circle"),
         ("overlays/eks.yaml", "  aws-efa: {}", "  aws-efaa: {}", "aws-efaa"),
         ("overlays/eks.yaml", "kubernetes.version", "kubernetes.versio", "did you mean"),
-        ("overlays/eks.yaml", "'>= 1.28'", "'about 1.28'", "range"),
+        ("overlays/eks.yaml", "'>= 1.28'", "'about 1.28'", "Overlay 'eks', constraint"),
         ("overlays/eks.yaml", "criteria:", "kriteria:", "kriteria"),
         ("overlays/eks.yaml", "name: eks", "name: eks\nname: eks", "duplicate key"),
         ("overlays/eks.yaml", "name: eks", "name: xks", "xks"),

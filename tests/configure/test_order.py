@@ -13,7 +13,9 @@ from muster.errors import BadInputError
 @st.composite
 def graphs(draw: st.DrawFn) -> dict[str, list[str]]:
     names = draw(st.lists(st.text("abcdef", min_size=1, max_size=3), unique=True, max_size=9))
-    return {name: draw(st.lists(st.sampled_from(names[:at]), unique=True)) if at else [] for at, name in enumerate(names)}
+    return {
+        name: draw(st.lists(st.sampled_from(names[:at]), unique=True)) if at else [] for at, name in enumerate(names)
+    }
 
 
 @given(graphs(), st.randoms(use_true_random=False))

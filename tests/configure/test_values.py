@@ -14,10 +14,20 @@ from muster.configure.lint import lint_values
 from muster.configure.values import ABSENT, get, leaves, merge, parse_path, parse_value, path_text, put
 from muster.errors import BadInputError
 
-scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-trees = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
-HOSTILE = ["yes", "y", "123", "1e3", "0o17", "0x1F", "12:30", "1_000", "~", "null", "=", "<<", "", " a", "a ", "a: b",
-           "# x", "'", '"', "a\nb", "a\n", "\n", "- a", "{{ .Values.x }}", "${HOME}", "2024-01-01", "\t", "é", "\u2028", "%", "@x"]  # fmt: skip
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
+trees = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+)
+HOSTILE = [
+    "yes", "y", "123", "1e3", "0o17", "0x1F", "12:30", "1_000", "~", "null", "=", "<<", "", " a", "a ", "a: b", "# x",
+    "'", '"', "a\nb", "a\n", "\n", "- a", "{{ .Values.x }}", "${HOME}", "2024-01-01", "\t", "é", "\u2028", "%", "@x",
+]  # fmt: skip
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=5))
@@ -37,18 +47,18 @@ def test_dotted_keys_and_indices() -> None:
     put(values, parse_path("list[0].name"), "b")
     put(values, parse_path("list[1]"), None)
     assert values["list"] == [{"name": "b"}, None]
-    with pytest.raises(BadInputError, match="1 entries|2 entries"):
+    with pytest.raises(BadInputError, match="2 entries"):
         put(values, parse_path("list[9]"), 1)
     with pytest.raises(BadInputError):
         put(values, parse_path("list.name"), 1)
 
 
 def test_merge_keeps_nulls_and_empty_lists_and_copies() -> None:
-    patch = {"a": None, "b": [], "c": {"d": {"e": 1}}}
+    patch: dict[str, Any] = {"a": None, "b": [], "c": {"d": {"e": 1}}}
     target: dict[str, Any] = {"a": {"x": 1}, "b": [1], "c": {"d": 2, "f": 3}}
     merge(target, patch)
     assert target == {"a": None, "b": [], "c": {"d": {"e": 1}, "f": 3}}
-    patch["c"]["d"]["e"] = 99  # type: ignore[index, call-overload]
+    patch["c"]["d"]["e"] = 99
     assert target["c"]["d"]["e"] == 1
 
 
@@ -58,12 +68,23 @@ def test_merging_twice_changes_nothing(target: dict[str, Any], patch: dict[str, 
     once = yaml_text(target)
     merge(target, patch)
     assert yaml_text(target) == once
-    assert all(get(target, path) is not ABSENT for path, _ in leaves(patch) if not any(p.startswith("[") for p in path))
+    assert all(
+        get(target, path) is not ABSENT for path, _ in leaves(patch) if not any(p.startswith("[") for p in path)
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("true", True), ("3", 3), ("null", None), ("[]", []), ('"3"', "3"), ("yes", "yes"), ("NaN", "NaN"), ("a,b", "a,b")],
+    [
+        ("true", True),
+        ("3", 3),
+        ("null", None),
+        ("[]", []),
+        ('"3"', "3"),
+        ("yes", "yes"),
+        ("NaN", "NaN"),
+        ("a,b", "a,b"),
+    ],
 )
 def test_values_of_flags(text: str, value: Any) -> None:
     assert parse_value(text) == value

@@ -70,7 +70,9 @@ def test_ranges(text: str, inside: list[str], outside: list[str]) -> None:
     assert [v for v in outside if wanted.contains(version(v))] == []
 
 
-@pytest.mark.parametrize("text", ["", ">=", "1.2 || ", "abc", ">= 1.x", "1" * 200, "1.2.3.4.5.6.7", "=> 1.2", "1.2 &&"])
+@pytest.mark.parametrize(
+    "text", ["", ">=", "1.2 || ", "abc", ">= 1.x", "1" * 200, "1.2.3.4.5.6.7", "=> 1.2", "1.2 &&"]
+)
 def test_what_is_no_range_is_refused(text: str) -> None:
     with pytest.raises(BadInputError):
         Range.parse(text, K)

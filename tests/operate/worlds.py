@@ -83,7 +83,7 @@ class World:
     node: NodeView = field(default_factory=lambda: NodeView(name="n1", uid="uid-1", agent_seen=START))
     others: tuple[Member, ...] = tuple(Member(f"x{i}", f"d{i % 4}") for i in range(19))
     others_out: tuple[str, ...] = ()
-    wave: WavePlan = WavePlan()
+    wave: WavePlan = field(default_factory=WavePlan)
     decisions: list[Decision] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -183,8 +183,8 @@ class World:
         self.node = replace(self.node, repairs=(*self.node.repairs[:-1], moved))
         return moved
 
-    def say(self, verb: Verb, id: str = "d1") -> None:
-        decision = PersonDecision(id=id, verb=verb, by="ada", at=self.now)
+    def say(self, verb: Verb, name: str = "d1") -> None:
+        decision = PersonDecision(id=name, verb=verb, by="ada", at=self.now)
         self.node = replace(self.node, spec=with_fields(self.node.spec, decision=decision))
 
     def hold(self, held: bool = True) -> None:

@@ -106,7 +106,7 @@ def test_a_port_in_use_is_one_sentence(environment: dict[str, str]) -> None:
         second = start(environment, "--nodes", "8", "--no-story", "--no-controller", "--port", port.group(1))
         _, err = second.communicate(timeout=30)
         assert second.returncode == 2
-        assert f"Cannot listen on port {port.group(1)}" in err
+        assert f"Cannot listen on 127.0.0.1:{port.group(1)}" in err
         assert len(err.strip().splitlines()) == 1
     finally:
         first.send_signal(signal.SIGTERM)

@@ -395,6 +395,17 @@ def test_an_xid_becomes_an_open_fault_of_the_gpu_and_a_reboot_closes_it() -> Non
     assert closed.boot_id != opened.boot_id
 
 
+def test_a_reset_that_helped_closes_the_fault_and_one_that_did_not_leaves_it_open() -> None:
+    async def scenario(cluster: Cluster) -> list[Any]:
+        await cluster.clock.sleep(620)
+        for name in (A, B):
+            await cluster.repair(f"r-{name}", name, "reset-gpu")
+        await cluster.clock.sleep(400)
+        return [[f.code for f in (await observed(cluster, n)).status.observed.faults] for n in (A, B)]
+
+    assert play(plant(xid(A, CuredBy.RESET_GPU), xid(B, CuredBy.REBOOT)), scenario) == [[], ["119"]]
+
+
 def test_a_driver_update_changes_every_fingerprint_in_order_without_a_boot() -> None:
     update = DriverUpdate(at_s=600.0, driver="580.95.05")
     late = Defect(

@@ -11,12 +11,10 @@ import logging
 from datetime import datetime, timedelta
 
 from muster.agent import memory
-from muster.agent.diagnosis import Diagnosis
-from muster.agent.memory import Memory
 from muster.agent.monitors import Monitors
-from muster.agent.picture import Picture
+from muster.agent.picture import KERNEL_LOG, Picture, differs
 from muster.agent.publish import Heartbeat, Publisher
-from muster.agent.sources import Inventory, LogBatch, LogSource, NodeReadings
+from muster.agent.sources import Inventory, LogBatch, LogSource, NodeReadings, Probe
 from muster.agent.state import StateStore
 from muster.clock import Clock
 from muster.errors import MusterError
@@ -26,12 +24,16 @@ from muster.resources.node_health import Observed
 
 log = logging.getLogger(__name__)
 
-KERNEL_LOG = "kernel-log"
 INVENTORY = "inventory"
+STATE = "state"
+RECORD_GAP_S = 0.2
+"""A record of several lines gets its next line within this time, or is complete."""
 QUIET_S = 5.0
 """A log that was silent this long has been read to its end."""
 COUNT_REFRESH = timedelta(minutes=5)
 """How long published counts and times of known faults may lag behind."""
+UID_REFRESH = timedelta(minutes=10)
+ONCE_LIMIT = timedelta(minutes=1)
 LOSS_SHOWN = timedelta(hours=1)
 """How long a loss of log records keeps the monitor degraded."""
 
@@ -61,10 +63,14 @@ class Agent:
         self._version = version
         self._publisher = Publisher(api, node_name, clock)
         self._heartbeat = Heartbeat(api, node_name, clock, heartbeat_s=heartbeat_s)
-        self._monitors = Monitors(INVENTORY, KERNEL_LOG)
+        self._monitors = Monitors(INVENTORY, KERNEL_LOG, STATE)
         self._picture: Picture | None = None
         self._cursor: str | None = None
         self._caught_up = False
+        self._unfinished = False
+        self._offered = False
+        self._uid = ""
+        self._uid_asked: datetime | None = None
         self._lost = 0
         self._lost_until: datetime | None = None
         self._unsaved = False
@@ -79,16 +85,205 @@ class Agent:
                 tasks.create_task(self._watch_inventory())
                 tasks.create_task(self._watch_log())
         finally:
+            if self._picture is not None and self._unfinished:
+                self._picture.log_is_quiet(self._clock.now())
             self._save()
 
     async def run_once(self) -> Observed:
         """Read everything once, publish it, and return it. Raises MusterError or OSError."""
-        await self._look()
-        while not self._caught_up:
-            await self._follow()
-        if not self._monitors.is_ok(KERNEL_LOG):
-            log.warning("%s: %s", self._node, self._monitors.statuses())
+        readings = await self._inventory.read()
+        uid = readings.node_uid or await self._publisher.node_uid()
+        self._take_readings(readings, uid)
+        until = self._clock.now() + ONCE_LIMIT
+        while not self._caught_up and self._monitors.is_ok(KERNEL_LOG) and self._clock.now() < until:
+            await self._follow_log()
         observed = self._compose()
+        assert observed is not None  # noqa: S101 - the readings were taken above
         await self._heartbeat.send()
         await self._publisher.send(observed)
+        self._keep(observed)
         return observed
+
+    # Inventory
+
+    async def _watch_inventory(self) -> None:
+        backoff = Backoff(f"inventory/{self._node}", base_s=1.0, cap_s=self._interval_s)
+        while True:
+            if await self._look():
+                backoff.reset()
+                await self._clock.sleep(self._interval_s)
+            else:
+                await self._clock.sleep(backoff.next_s())
+
+    async def _look(self) -> bool:
+        """One reading of the inventory. Returns whether it succeeded."""
+        try:
+            readings = await self._inventory.read()
+            uid = readings.node_uid or await self._uid_from_api()
+        except Exception as error:  # a failing monitor degrades alone, whatever its bug is
+            self._monitors.degraded(INVENTORY, f"the inventory cannot be read: {_words(error)}")
+            log.warning("%s: inventory: %s", self._node, _words(error))
+            self._show()
+            return False
+        if readings.unread:
+            self._monitors.degraded(INVENTORY, f"not readable now: {', '.join(readings.unread)}")
+        else:
+            self._monitors.ok(INVENTORY)
+        self._take_readings(readings, uid)
+        self._show()
+        if self._unsaved:
+            self._save()
+        return True
+
+    def _take_readings(self, readings: NodeReadings, uid: str) -> None:
+        now = self._clock.now()
+        self._uid = uid
+        if self._picture is None:
+            kept = memory.decode(self._state.load())
+            self._picture = Picture(readings, kept, now)
+            self._cursor = kept.cursor if kept is not None else None
+            self._ready.set()
+        elif self._picture.update(readings, now):
+            self._caught_up = False
+        elif self._caught_up:
+            self._picture.log_is_clean(now)
+        for source, message in probe_failures(readings.probes).items():
+            self._monitors.degraded(source, message) if message else self._monitors.ok(source)
+
+    async def _uid_from_api(self) -> str:
+        """The UID of the Node object, asked for now and then: a node may be recreated under its name."""
+        now = self._clock.now()
+        if self._uid and self._uid_asked is not None and now - self._uid_asked < UID_REFRESH:
+            return self._uid
+        try:
+            uid = await self._publisher.node_uid()
+        except MusterError:
+            if self._uid:
+                return self._uid
+            kept = memory.decode(self._state.load())
+            if kept is None or kept.observed is None:
+                raise
+            return kept.observed.node_uid
+        self._uid_asked = now
+        return uid
+
+    # Kernel log
+
+    async def _watch_log(self) -> None:
+        await self._ready.wait()
+        backoff = Backoff(f"log/{self._node}", base_s=1.0, cap_s=60.0)
+        while True:
+            if await self._follow_log():
+                backoff.reset()
+            else:
+                await self._clock.sleep(backoff.next_s())
+
+    async def _follow_log(self) -> bool:
+        """Read one batch, or notice that the log is quiet. Returns whether that succeeded."""
+        reading = asyncio.create_task(self._read_source())
+        try:
+            if self._unfinished and not await self._answers_within(reading, RECORD_GAP_S):
+                self._unfinished = False
+                self._known().log_is_quiet(self._clock.now())
+                self._show()
+            if not self._caught_up and not await self._answers_within(reading, QUIET_S):
+                self._caught_up = True
+                self._known().log_is_clean(self._clock.now())
+                self._show()
+                return True
+            batch = await reading
+        except Exception as error:  # a failing monitor degrades alone, whatever its bug is
+            self._monitors.degraded(KERNEL_LOG, f"the kernel log cannot be read: {_words(error)}")
+            log.warning("%s: kernel log: %s", self._node, _words(error))
+            self._show()
+            return False
+        finally:
+            reading.cancel()
+        self._take_batch(batch)
+        # A storm must not keep heartbeat and inventory from running.
+        await asyncio.sleep(0)
+        return True
+
+    async def _read_source(self) -> LogBatch:
+        return await self._source.read(self._cursor)
+
+    async def _answers_within(self, reading: asyncio.Task[LogBatch], seconds: float) -> bool:
+        quiet = asyncio.create_task(self._clock.sleep(seconds))
+        await asyncio.wait((reading, quiet), return_when=asyncio.FIRST_COMPLETED)
+        quiet.cancel()
+        return reading.done()
+
+    def _take_batch(self, batch: LogBatch) -> None:
+        now = self._clock.now()
+        picture = self._known()
+        if picture.read_log(batch.records, now):
+            # What was wrong with the GPU is over unless the log says it again.
+            self._caught_up = False
+        self._cursor = batch.cursor
+        self._unsaved = self._unfinished = True
+        if batch.lost:
+            self._lost += batch.lost
+            self._lost_until = now + LOSS_SHOWN
+        elif self._lost_until is not None and now > self._lost_until:
+            self._lost, self._lost_until = 0, None
+        self._monitors.ok(KERNEL_LOG)
+        if self._lost:
+            self._monitors.degraded(KERNEL_LOG, f"{self._lost} records were lost before they could be read")
+        elif picture.unreadable:
+            self._monitors.degraded(KERNEL_LOG, f"{picture.unreadable} records could not be understood")
+        self._show()
+
+    # The picture
+
+    def _known(self) -> Picture:
+        assert self._picture is not None  # noqa: S101 - nothing is followed before the first readings
+        return self._picture
+
+    def _compose(self) -> Observed | None:
+        if self._picture is None:
+            return None
+        return self._picture.compose(self._uid, self._version, self._monitors.statuses(), self._clock.now())
+
+    def _show(self) -> None:
+        """Publish the picture if it says something new, or if its counts have been out of date for a while."""
+        observed = self._compose()
+        if observed is None or self._picture is None:
+            return
+        before = self._picture.observed if self._offered else None
+        stale = before is not None and observed.observed_at - before.observed_at >= COUNT_REFRESH
+        if differs(before, observed) or (stale and observed != before):
+            self._keep(observed)
+            self._publisher.offer(observed)
+            self._offered = True
+
+    def _keep(self, observed: Observed) -> None:
+        """On disk first: what was published must not be forgotten by the next agent."""
+        self._known().observed = observed
+        self._save()
+
+    def _save(self) -> None:
+        if self._picture is None:
+            return
+        try:
+            self._state.save(memory.encode(self._picture.memory(self._cursor)))
+        except OSError as error:
+            # Without a disk the agent goes on; only a restart would then read the log again.
+            log.warning("%s: cannot keep state: %s", self._node, _words(error))
+            self._monitors.degraded(STATE, f"state cannot be kept on the node: {_words(error)}")
+        else:
+            self._unsaved = False
+            if not self._monitors.is_ok(STATE):
+                self._monitors.ok(STATE)
+
+
+def _words(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def probe_failures(probes: tuple[Probe, ...]) -> dict[str, str]:
+    """Per source of probes, why a probe could not tell; empty when all of the source's probes could."""
+    failures = {probe.source: "" for probe in probes}
+    for probe in probes:
+        if probe.healthy is None:
+            failures[probe.source] = probe.message or f"{probe.check} of {probe.entity.key()} could not be probed"
+    return failures

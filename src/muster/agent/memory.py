@@ -1,4 +1,4 @@
-"""The document that an agent keeps on its node: cursor and open faults in one, so that they always belong together."""
+"""The document that an agent keeps on its node: cursor and open faults in one, so that they belong together."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ class Memory(Model, frozen=True, kw_only=True):
     diagnosis: str
     """The fault assembly, in its own form."""
     readings: tuple[Reading, ...] = ()
+    most_gpus: int = 0
+    """The most GPUs that this node has shown: with fewer, a fault of a missing one is not over."""
     observed: Observed | None = None
     """The state that was offered to the API last, whether it arrived or not."""
 

@@ -25,8 +25,6 @@ class Monitors:
 
     def statuses(self) -> tuple[MonitorStatus, ...]:
         return tuple(
-            MonitorStatus(
-                name=name, state=MonitorState.DEGRADED if message else MonitorState.OK, message=message
-            )
+            MonitorStatus(name=name, state=MonitorState.DEGRADED if message else MonitorState.OK, message=message)
             for name, message in sorted(self._messages.items())
         )

@@ -6,16 +6,20 @@ No clock and no client in here: times are handed in.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
 from muster.agent.diagnosis import Diagnosis
 from muster.agent.memory import Memory
 from muster.agent.sources import NodeReadings
-from muster.resources.fault import Fault
+from muster.resources.fault import EntityKind, Fault
 from muster.resources.fingerprint import Fingerprint, Reading, fingerprint
 from muster.resources.node_health import Gpu, MonitorStatus, Observed
+
+KERNEL_LOG = "kernel-log"
+"""Source of the faults that the kernel log tells, and name of its monitor."""
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class Picture:
@@ -23,18 +27,17 @@ class Picture:
 
     def __init__(self, readings: NodeReadings, kept: Memory | None, now: datetime) -> None:
         """Start with the first readings, and with what the agent before this one kept."""
-        boot_id = kept.boot_id if kept is not None else readings.boot_id
         known = kept.observed if kept is not None else None
-        self._boot_id = boot_id
+        self._boot_id = kept.boot_id if kept is not None else readings.boot_id
         self._gpus: tuple[Gpu, ...] = known.gpus if known is not None else ()
-        self._gpu_count_before = len(self._gpus)
+        self._most_gpus = kept.most_gpus if kept is not None else 0
         self._values = {reading.name: reading for reading in kept.readings} if kept is not None else {}
-        self._diagnosis = Diagnosis(boot_id, readings.gpus, kept.diagnosis.encode() if kept is not None else None)
+        self._diagnosis = Diagnosis(self._boot_id, kept.diagnosis.encode() if kept is not None else None)
         self._fingerprint: Fingerprint | None = None
         self._seen: NodeReadings | None = None
         self.readings = readings
         self.observed: Observed | None = known
-        """The value that was composed last."""
+        """The value that was offered to the API last."""
         self.update(readings, now)
 
     @property
@@ -53,11 +56,10 @@ class Picture:
         booted = readings.boot_id != self._boot_id
         if booted:
             self._boot_id = readings.boot_id
-            self._gpu_count_before = len(self._gpus)
             self._values = {}
-            self._diagnosis.new_boot(readings.boot_id, now)
         self._gpus = tuple(self._complete(gpu) for gpu in readings.gpus)
-        self._diagnosis.know_gpus(self._gpus)
+        self._most_gpus = max(self._most_gpus, sum(1 for gpu in self._gpus if gpu.uuid))
+        self._diagnosis.know_node(readings.boot_id, readings.booted_at, self._gpus, now)
         values = {reading.name: reading for reading in readings.readings}
         for name in readings.unread:
             if name in self._values:
@@ -76,32 +78,34 @@ class Picture:
         uuid = next((old.uuid for old in self._gpus if old.pci == gpu.pci), "")
         return msgspec.structs.replace(gpu, uuid=uuid)
 
-    def read_log(self, records: Sequence[bytes], now: datetime) -> None:
-        """Take records of the kernel log, in order."""
-        self._diagnosis.read(records, now)
+    def read_log(self, records: Sequence[bytes], now: datetime) -> bool:
+        """Take records of the kernel log, in order. Returns whether a GPU was reset."""
+        return self._diagnosis.read(records, now)
 
-    def log_is_read_to_its_end(self, now: datetime) -> None:
-        """The proof that closes faults of earlier boots: this boot's inventory and log are read, and clean."""
-        fresh = [fault for fault in self.faults if fault.boot_id == self._boot_id]
-        for fault in self.faults:
-            seen_again = any(other.check == fault.check and other.entity == fault.entity for other in fresh)
-            if fault.boot_id != self._boot_id and not seen_again and self._is_present(fault):
-                self._diagnosis.close(fault, now)
+    def log_is_quiet(self, now: datetime) -> None:
+        """Nothing was written for a moment: what was begun is complete."""
+        self._diagnosis.finish_record(now)
+
+    def log_is_clean(self, now: datetime) -> None:
+        """The log is read to its end: what is open from before a boot or reset, and was not seen since, is over.
+
+        That is the proof only for what can be seen to be there again.
+        """
+        for fault in self._diagnosis.stale_faults:
+            if fault.source == KERNEL_LOG and self._is_present(fault):
+                self._diagnosis.clean(fault, now)
 
     def _is_present(self, fault: Fault) -> bool:
-        """Whether the thing at fault can be seen, or was replaced: what is missing has not been seen clean."""
+        """Whether the thing at fault is in the inventory, or another one in its place."""
         entity = fault.entity
-        if entity.uuid is None and entity.pci is None:
+        if entity.kind not in (EntityKind.GPU, EntityKind.NVLINK):
             return True
-        if any(gpu.uuid == entity.uuid or gpu.pci == entity.pci for gpu in self._gpus):
+        known = [gpu for gpu in self._gpus if gpu.uuid]
+        if any(gpu.uuid == entity.uuid or gpu.pci == entity.pci for gpu in known):
             return True
-        if entity.uuid is None and not entity.kind.value.startswith(("gpu", "nvlink")):
-            return True
-        return len(self._gpus) >= max(1, self._gpu_count_before)
+        return len(known) >= max(1, self._most_gpus)
 
-    def compose(
-        self, node_uid: str, version: str, monitors: tuple[MonitorStatus, ...], now: datetime
-    ) -> Observed:
+    def compose(self, node_uid: str, version: str, monitors: tuple[MonitorStatus, ...], now: datetime) -> Observed:
         """The value to publish. `observed_at` moves only when anything else did."""
         assert self._fingerprint is not None  # noqa: S101 - update made one
         at = self.observed.observed_at if self.observed is not None else now
@@ -128,12 +132,13 @@ class Picture:
             cursor=cursor,
             diagnosis=self._diagnosis.document().decode(),
             readings=kept,
+            most_gpus=self._most_gpus,
             observed=self.observed,
         )
 
 
 def differs(before: Observed | None, after: Observed) -> bool:
-    """Whether a state says something new, apart from counts and times of faults that are known already."""
+    """Whether a state says something new, apart from counts, times and words of faults that are known already."""
     if before is None:
         return True
     return _still(before) != _still(after)
@@ -141,9 +146,7 @@ def differs(before: Observed | None, after: Observed) -> bool:
 
 def _still(observed: Observed) -> Observed:
     faults = tuple(
-        msgspec.structs.replace(fault, count=0, first_seen=observed.observed_at, last_seen=observed.observed_at)
+        msgspec.structs.replace(fault, count=0, first_seen=_NEVER, last_seen=_NEVER, message="")
         for fault in observed.faults
     )
-    quiet = msgspec.structs.replace(observed, faults=faults)
-    at = quiet.fingerprint
-    return msgspec.structs.replace(quiet, fingerprint=at)
+    return msgspec.structs.replace(observed, observed_at=_NEVER, faults=faults)

@@ -118,12 +118,7 @@ async def _run(options: _Options) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
-        server = ApiServer(store, port=options.port)
-        try:
-            await stack.enter_async_context(server)
-        except OSError as error:
-            what = error.strerror or str(error)
-            raise BadInputError(f"Cannot listen on port {options.port} ({what}); give another --port.") from error
+        server = await stack.enter_async_context(ApiServer(store, port=options.port))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-sim-"))
         path = options.kubeconfig or Path(folder) / "kubeconfig"
         _write_private(path, server.kubeconfig(USER))
@@ -173,7 +168,7 @@ def _write_private(path: Path, text: str) -> None:
 def _welcome(options: _Options, url: str, path: Path, clock: ScaledClock) -> None:
     plant = options.plant
     lines = [
-        f"A simulated cluster of {plant.nodes} nodes in {plant.domains} domains runs at {url}.",
+        f"A simulated cluster of {plant.nodes} nodes in {plant.domains} domain(s) runs at {url}.",
         f"A second of real time is {options.speed:g} s in it. Everything in it is simulated. Ctrl-C ends it.",
         "",
         f"  export KUBECONFIG={path}",

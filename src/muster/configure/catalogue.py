@@ -248,20 +248,27 @@ def check_catalogue(catalogue: Catalogue) -> None:
                 raise BadInputError(f"{where} names the mixin {mixin!r}, which does not exist.")
         _check_patches(catalogue, overlay.components, where)
         for name, value in overlay.constraints.items():
-            demand(name, value, where)
+            _check_demand(name, value, where)
         for phase in overlay.checks.values():
             for name, value in phase.constraints.items():
-                demand(name, value, where)
+                _check_demand(name, value, where)
         if overlay.profile is not None:
             _check_profile(catalogue, overlay.profile, where)
     for mixin_entry in catalogue.mixins.values():
         _check_patches(catalogue, mixin_entry.components, f"Mixin {mixin_entry.name!r}")
         for name, value in mixin_entry.constraints.items():
-            demand(name, value, mixin_entry.name)
+            _check_demand(name, value, f"Mixin {mixin_entry.name!r}")
     for component in catalogue.components.values():
         check(component.values, f"Component {component.name!r}")
         if component.kube_version:
-            demand("kubernetes.version", component.kube_version, component.name)
+            _check_demand("kubernetes.version", component.kube_version, f"Component {component.name!r}")
+
+
+def _check_demand(name: str, text: str, where: str) -> None:
+    try:
+        demand(name, text, where)
+    except BadInputError as error:
+        raise BadInputError(f"{where}, constraint {name!r}: {error}") from error
 
 
 def _check_ancestors(catalogue: Catalogue, overlay: Overlay) -> None:

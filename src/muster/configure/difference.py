@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from muster.configure.recipe import Recipe
+from muster.configure.recipe import Recipe, content_of
 from muster.configure.values import ABSENT, leaves, path_text
 
 
@@ -41,7 +41,7 @@ def _typed(value: Any) -> Any:
 
 
 def _flat(recipe: Recipe) -> dict[str, Any]:
-    content = msgspec.to_builtins(recipe)
+    content = content_of(recipe)
     flat: dict[str, Any] = {}
     for component in content.pop("components"):
         name = component.pop("name")

@@ -11,7 +11,7 @@ import msgspec
 from muster import yamlio
 from muster.configure import values
 from muster.configure.emit import yaml_text
-from muster.configure.recipe import KIND, Recipe, check_recipe
+from muster.configure.recipe import KIND, Recipe, check_recipe, content_of
 from muster.errors import BadInputError
 from muster.resources.base import API_VERSION
 
@@ -20,9 +20,8 @@ _HEADER = "# Locked by 'muster recipe'. Change the criteria and resolve again ra
 
 def write(recipe: Recipe) -> str:
     """The lock file of `recipe`. Same recipe, same bytes."""
-    content = _content(recipe)
-    head = {"apiVersion": API_VERSION, "kind": KIND, "digest": digest_of(content)}
-    return _HEADER + yaml_text(head | {key: content[key] for key in content if key not in head})
+    content = content_of(locked(recipe))
+    return _HEADER + yaml_text(content)
 
 
 def digest_of(content: dict[str, Any]) -> str:
@@ -33,7 +32,7 @@ def digest_of(content: dict[str, Any]) -> str:
 
 def locked(recipe: Recipe) -> Recipe:
     """`recipe` with its digest filled in."""
-    return msgspec.structs.replace(recipe, digest=digest_of(_content(recipe)))
+    return msgspec.structs.replace(recipe, digest=digest_of(content_of(recipe)))
 
 
 def read(path: Path) -> Recipe:
@@ -57,13 +56,3 @@ def parse(content: Any, source: str) -> Recipe:
         raise BadInputError(f"{source} is not a recipe that this version of Muster understands: {error}.") from error
     check_recipe(recipe, source)
     return recipe
-
-
-def _content(recipe: Recipe) -> dict[str, Any]:
-    content: dict[str, Any] = msgspec.to_builtins(recipe)
-    for component in content["components"]:
-        for section in ("crds", "storage", "placement"):
-            if not component.get(section, True):
-                del component[section]
-    # Defaults are left out on encoding; the two that identify the file must be in it.
-    return {"apiVersion": API_VERSION, "kind": KIND, **content}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 from muster.configure.catalogue import Checks, Crds, Entry, Gate, Placement, SecretNeed, Source, SourceKind, Storage
 from muster.configure.order import order
@@ -69,6 +72,27 @@ class Recipe(Entry, frozen=True, kw_only=True):
 
     def component(self, name: str) -> RecipeComponent | None:
         return next((c for c in self.components if c.name == name), None)
+
+
+def content_of(value: Any) -> Any:
+    """Plain values of a recipe or a part of it, fields in their order; what is empty, false or absent is left out.
+
+    Decided by value alone. (The encoder of msgspec leaves defaults out by object identity, so it would tell equal
+    recipes apart by how they were made.)
+    """
+    if isinstance(value, msgspec.Struct):
+        fields = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+        plain = {encoded: content_of(getattr(value, name)) for name, encoded in fields}
+        return {
+            key: v for key, v in plain.items() if v not in (None, False, "", {}, []) or (key == "objects" and v == [])
+        }
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, tuple):
+        return [content_of(item) for item in value]
+    if isinstance(value, dict):
+        return {key: content_of(item) if isinstance(item, msgspec.Struct) else item for key, item in value.items()}
+    return value
 
 
 def check_recipe(recipe: Recipe, source: str) -> None:

@@ -5,19 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
-from muster.certify.controller import CertificationController
 from muster.clock import Clock, ScaledClock
 from muster.kube.api import LEASES, KubeApi, NotFoundError
 from muster.kube.election import Election
 from muster.operate.carry_out import NotLeadingError
 from muster.operate.node_controller import NodeController
+from muster.operate.together import run_together
 from muster.resources.base import CONTROLLER_LEASE, SYSTEM_NAMESPACE
 
 log = logging.getLogger(__name__)
 
 SHORTEST_LEASE_S = 3.0
 """Of the machine's time: in a simulation that runs fast, requests take as long as ever."""
+
+
+class Controller(Protocol):
+    """Something that works for ever until it is cancelled."""
+
+    async def run(self) -> None: ...
+
+
+def certification_controller(api: KubeApi, clock: Clock) -> Controller:
+    """The controller that carries out certifications."""
+    from muster.certify.controller import CertificationController
+
+    return CertificationController(api, clock)
 
 
 class ControllerProcess:
@@ -30,6 +44,7 @@ class ControllerProcess:
         identity: str,
         *,
         tell: Callable[[str], None] = log.info,
+        certifications: Callable[[KubeApi, Clock], Controller] = certification_controller,
     ) -> None:
         """`api_factory` makes a client; it is called twice, so that a busy controller cannot delay the election.
 
@@ -40,6 +55,7 @@ class ControllerProcess:
         self._clock = clock
         self._identity = identity
         self._tell = tell
+        self._certifications = certifications
         scale = _lease_scale(clock)
         self._election = Election(
             self._election_api,
@@ -63,22 +79,13 @@ class ControllerProcess:
         nodes = NodeController(
             self._api, self._clock, identity=self._identity, still_leading=still_leading, tell=self._tell
         )
-        certifications = CertificationController(self._api, self._clock)
-        tasks = [asyncio.ensure_future(nodes.run()), asyncio.ensure_future(certifications.run())]
+        certifications = self._certifications(self._api, self._clock)
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await run_together(nodes.run(), certifications.run())
         except NotLeadingError as error:
             # The election finds out by itself within seconds and cancels this; until then nothing is written.
             log.warning("%s", error)
-            for task in tasks:
-                task.cancel()
             await asyncio.get_running_loop().create_future()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _holds(self, token: int) -> bool:
         """Whether the lease still names us in the same term: asked of the API server, not of memory."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TextIO
 
+from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
@@ -150,13 +151,11 @@ def _grid(scene: Scene) -> Table:
     return grid
 
 
-def _legend() -> Text:
-    text = Text()
-    for time_class in TimeClass:
-        look = of_class(time_class)
-        text.append(f" {look.letter} ", style=_style(look))
-        text.append(f" {look.label}   ")
-    return text
+def _legend() -> Columns:
+    looks = [of_class(time_class) for time_class in TimeClass]
+    return Columns(
+        [Text.assemble((f" {look.letter} ", _style(look)), f" {look.label}") for look in looks], padding=(0, 3)
+    )
 
 
 def _budget(scene: Scene) -> Text:

@@ -1,7 +1,9 @@
 """Batches: nodes that wait for the same profile are certified together; a lone node borrows proven partners.
 
-Borrowed partners are idle nodes in service. They stay in service, nothing is evicted from them and they get no
-verdict, so they take no share of the budget (docs/decisions/0002-grace.md says why).
+Borrowed partners are idle nodes in service, those with a valid certificate first. While a change of the stack is
+being rolled out every other node may be under grace; then such a node helps: it was proven before the change, and a
+partner is never judged. Partners stay in service, nothing is evicted from them, so they take no share of the budget
+(docs/decisions/0002-grace.md says why).
 """
 
 from __future__ import annotations
@@ -36,6 +38,14 @@ class Waiter:
 
 
 @dataclass(frozen=True)
+class Partner:
+    """An idle node in service that may be borrowed. `valid`: its certificate is; otherwise it is under grace."""
+
+    member: Member
+    valid: bool = True
+
+
+@dataclass(frozen=True)
 class Batch:
     """A certification to create; `requests` say for which moment of each node's life it was asked."""
 
@@ -53,13 +63,13 @@ class BatchPlan:
 
 
 def plan_batches(
-    waiters: Sequence[Waiter], partners: Sequence[Member], now: datetime, *, in_service: int = 0
+    waiters: Sequence[Waiter], partners: Sequence[Partner], now: datetime, *, in_service: int = 0
 ) -> BatchPlan:
-    """Group the waiting nodes. `partners` are idle, proven and not in use; `in_service` counts all in service."""
+    """Group the waiting nodes. `partners` are idle and not in use; `in_service` counts all in service."""
     batches: list[Batch] = []
     waits: dict[str, str] = {}
     deadlines: list[datetime] = []
-    free = sorted(partners, key=lambda m: m.name)
+    free = sorted(partners, key=lambda p: p.member.name)
     for group in _groups(waiters):
         policy = group[0].policy
         size = min(max(1, policy.max_batch), BATCH_LIMIT)
@@ -75,7 +85,7 @@ def plan_batches(
             if len(chunk) == 1 and not borrowed:
                 waits[chunk[0].member.name] = _no_partner(in_service)
                 continue
-            free = [m for m in free if m not in borrowed]
+            free = [p for p in free if p not in borrowed]
             batches.append(_batch(chunk, borrowed))
     return BatchPlan(tuple(batches), waits, min(deadlines, default=None))
 
@@ -95,15 +105,15 @@ def _groups(waiters: Sequence[Waiter]) -> list[list[Waiter]]:
     return [groups[key] for key in sorted(groups)]
 
 
-def _borrow(chunk: Sequence[Waiter], free: Sequence[Member]) -> list[Member]:
-    """Partners that make a small batch up to GROUP_MINIMUM, from the same domains first."""
+def _borrow(chunk: Sequence[Waiter], free: Sequence[Partner]) -> list[Partner]:
+    """Partners that make a small batch up to GROUP_MINIMUM: proven ones first, from the same domains first."""
     missing = GROUP_MINIMUM - len(chunk)
     if missing <= 0:
         return []
     domains = {w.member.domain for w in chunk if w.member.domain is not None}
     names = {w.member.name for w in chunk}
-    usable = [m for m in free if m.name not in names]
-    return sorted(usable, key=lambda m: (m.domain not in domains, m.name))[:missing]
+    usable = [p for p in free if p.member.name not in names]
+    return sorted(usable, key=lambda p: (not p.valid, p.member.domain not in domains, p.member.name))[:missing]
 
 
 def _no_partner(in_service: int) -> str:
@@ -112,14 +122,14 @@ def _no_partner(in_service: int) -> str:
     return f"None of the {in_service} nodes in service is idle: a test between nodes needs a partner."
 
 
-def _batch(chunk: Sequence[Waiter], borrowed: Sequence[Member]) -> Batch:
+def _batch(chunk: Sequence[Waiter], borrowed: Sequence[Partner]) -> Batch:
     requests = tuple((w.member.name, w.request) for w in chunk)
     profile = chunk[0].profile
     return Batch(
         name=certification_name(profile, requests),
         spec=CertificationSpec(
             nodes=tuple(sorted(w.member.name for w in chunk)),
-            partners=tuple(sorted(m.name for m in borrowed)),
+            partners=tuple(sorted(p.member.name for p in borrowed)),
             profile=profile,
             purpose=Purpose(profile) if profile in list(Purpose) else Purpose.MANUAL,
         ),

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from muster.operate.batch import BatchPlan, Waiter, plan_batches
+from muster.operate.batch import BatchPlan, Partner, Waiter, plan_batches
 from muster.operate.budget import Usage
-from muster.operate.certificates import IDLE, counted_digest, staleness
+from muster.operate.certificates import IDLE, REPAIR, counted_digest, staleness
 from muster.operate.draft import selected
 from muster.operate.lifecycle import admits
 from muster.operate.model import BlockerKind, NodeView, TestRequest, WavePlan
@@ -59,7 +59,7 @@ def plan_fleet(nodes: Iterable[PlannedNode], usage: Usage, now: datetime) -> Fle
         wave=plan_wave(candidates, outcomes, usage, now, groups),
         batches=plan_batches(
             [w for n in ordered if (w := _waiter(n)) is not None],
-            [n.view.member for n in serving if _may_help(n)],
+            [p for n in serving if (p := _partner(n)) is not None],
             now,
             in_service=len(serving),
         ),
@@ -108,19 +108,14 @@ def _waiter(node: PlannedNode) -> Waiter | None:
     return Waiter(view.member, life.profile, ready_since, request, node.policy.certification)
 
 
-def _may_help(node: PlannedNode) -> bool:
-    """A proven partner: serves on a valid certificate, nothing open or unknown about it, idle, in no test."""
+def _partner(node: PlannedNode) -> Partner | None:
+    """The node as a partner for others: in service, idle, in no test, nothing open or unknown about it."""
     view = node.view
     life = view.lifecycle
-    return (
-        life is not None
-        and admits(life.certificate)
-        and life.certificate is not None
-        and life.certificate.standing is Standing.VALID
-        and not life.blockers
-        and not view.spec.paused
-        and view.ready
-        and not view.unschedulable
-        and not view.work
-        and not node.in_test
-    )
+    if life is None or life.certificate is None or not admits(life.certificate) or life.profile == REPAIR:
+        return None
+    waits_only = all(b.kind in (BlockerKind.WAVE, BlockerKind.BUDGET) for b in life.blockers)
+    free = not (view.work or view.unschedulable or view.spec.paused or node.in_test)
+    if not (waits_only and free and view.ready):
+        return None
+    return Partner(view.member, life.certificate.standing is Standing.VALID)

@@ -27,6 +27,7 @@ from muster.operate.fleet_usage import disruptions_of
 from muster.operate.model import BlockerKind, Decision, FleetView, NodeView, Note, WavePlan
 from muster.operate.policy import conditions
 from muster.operate.remedy import DRAIN_RETRY_S
+from muster.operate.together import run_together
 from muster.operate.views import CertificationRecord, NodeRecord
 from muster.resources.base import CONTROLLER_MANAGER
 from muster.resources.certification import Certification, Phase
@@ -83,24 +84,15 @@ class NodeController:
 
     async def run(self) -> None:
         """Work for ever; cancel it to stop. Raises NotLeadingError when another controller holds the lease."""
-        tasks = [asyncio.ensure_future(work) for work in (*self._caches.runs(), self._events.run(), self._lead())]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await run_together(*self._caches.runs(), self._events.run(), self._lead())
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             self._queue.close()
 
     async def _lead(self) -> None:
         await self._caches.wait_synced()
         self._look_at_all()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._resync())
-            for _ in range(self._workers):
-                group.create_task(self._work())
+        await run_together(self._resync(), *(self._work() for _ in range(self._workers)))
 
     async def _resync(self) -> NoReturn:
         while True:

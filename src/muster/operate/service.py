@@ -68,7 +68,7 @@ def _faulty(d: Draft, certificate: Certificate) -> None:
 
 def _had_fault(certificate: Certificate) -> Staleness:
     """A disqualifying fault went away before the budget let the node be held: it is tested when its turn comes."""
-    message = f"A fault had been open: {certificate.voided_because}"
+    message = certificate.voided_because
     return Staleness(
         DriftAction.ROLL, REPAIR, Cause(kind=CauseKind.FAULT, name="closed-before-hold", message=message)
     )

@@ -16,7 +16,7 @@ _ADDRESS = re.compile(
 def normalise(text: str) -> str | None:
     """`PCI:0000:9B:00`, `00000000:9b:00.0`, `[9b:00.0]` -> `0000:9b:00.0`; None when `text` is no PCI address.
 
-    A missing domain is 0000 and a missing function 0, as lspci and the NVIDIA driver leave them out when they are zero.
+    A missing domain is 0000 and a missing function 0: lspci and the NVIDIA driver leave them out when zero.
     """
     match = _ADDRESS.fullmatch(text.strip())
     if match is None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
-from muster.agent.sources import LogBatch, NodeReadings
+from muster.agent.sources import LogBatch, NodeReadings, Probe
+from muster.resources.fault import Entity, EntityKind
 from muster.resources.fingerprint import Reading, ReadingClass
 from muster.resources.node_health import Gpu
+from muster.sim.defects import DefectKind
 from muster.sim.nodes import CONTAINER_RUNTIME, KUBELET_VERSION, OS_IMAGE
+from muster.sim.tests_model import ALL_LINKS
 from muster.sim.world import PRODUCT_NAME, VBIOS, NodeTruth, World
 
 BATCH_RECORDS = 512
@@ -67,13 +71,14 @@ class SimulatedInventory:
         self._world = world
         self._node = node
         self._node_uid = node_uid
-        self._seen: tuple[str, str, int] | None = None
+        self._seen: tuple[object, ...] | None = None
         self._last: NodeReadings | None = None
 
     async def read(self) -> NodeReadings:
         """The readings of this moment."""
         node = self._world.nodes[self._node]
-        seen = (node.boot_id, node.driver, node.parts)
+        hurt = tuple(d.gpu for d in self._world.defects_of(self._node) if d.kind is DefectKind.XID)
+        seen = (node.boot_id, node.driver, node.parts, node.resets, hurt)
         if self._last is None or seen != self._seen:
             self._seen = seen
             self._last = NodeReadings(
@@ -84,8 +89,26 @@ class SimulatedInventory:
                 gpus=tuple(
                     Gpu(index=gpu.index, uuid=gpu.uuid, pci=gpu.pci, product=PRODUCT_NAME) for gpu in node.gpus
                 ),
+                probes=probes_of(node, hurt),
             )
         return self._last
+
+
+def probes_of(node: NodeTruth, hurt: Sequence[int]) -> tuple[Probe, ...]:
+    """What a look at the GPUs tells after a reset in this boot: those that work are clean, with all their links.
+
+    `hurt` holds the indices of GPUs that do not work; nothing is told about them, their log speaks for itself.
+    """
+    if node.resets == 0:
+        return ()
+    entities: list[Entity] = []
+    for gpu in node.gpus:
+        if gpu.index not in hurt:
+            entities.append(Entity(kind=EntityKind.GPU, uuid=gpu.uuid, pci=gpu.pci, index=gpu.index))
+            entities.extend(
+                Entity(kind=EntityKind.NVLINK, uuid=gpu.uuid, pci=gpu.pci, link=link) for link in range(ALL_LINKS)
+            )
+    return tuple(Probe(source="gpu-probe", check="xid", code="", entity=entity, healthy=True) for entity in entities)
 
 
 def readings_of(node: NodeTruth) -> tuple[Reading, ...]:

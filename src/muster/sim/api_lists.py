@@ -42,10 +42,9 @@ class ListResult:
 
 def matcher_of(kind: Kind, label_selector: str, field_selector: str) -> Matcher | None:
     """One matcher for both selectors; None when everything matches. Raises StatusError 400."""
-    subject = f"{kind.api_version}, Resource={kind.plural}"
     labels = label_matcher(label_selector)
     custom = kind.custom.selectable_fields if kind.custom is not None else ()
-    fields = field_matcher(field_selector, (*kind.field_labels, *custom), subject)
+    fields = field_matcher(field_selector, (*kind.field_labels, *custom))
     return both(labels, fields)
 
 

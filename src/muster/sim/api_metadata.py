@@ -14,6 +14,7 @@ KNOWN_FIELDS = (
     *("deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences", "finalizers"),
     "managedFields",
 )
+_VANISH_WHEN_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences", "name", "generateName", "namespace")
 _SERVER_OWNED = (
     "uid",
     "creationTimestamp",
@@ -41,7 +42,11 @@ def checked_metadata(obj: Object) -> dict[str, Any]:
         wanted = str if name == "finalizers" else dict
         if items is not None and not (isinstance(items, list) and all(isinstance(item, wanted) for item in items)):
             raise bad_request(f"metadata.{name} must be a list of {'strings' if wanted is str else 'objects'}")
-    return {name: value for name, value in metadata.items() if name in KNOWN_FIELDS and value is not None}
+    return {
+        name: value
+        for name, value in metadata.items()
+        if name in KNOWN_FIELDS and value is not None and (value or name not in _VANISH_WHEN_EMPTY)
+    }
 
 
 def _check_strings(metadata: dict[str, Any], name: str) -> None:

@@ -58,6 +58,7 @@ class Watch:
         self._matches: Matcher | None = matcher_of(kind, options.label_selector, options.field_selector)
         self._storage: Storage = store.storage(kind)
         self._epoch = store.watch_epoch
+        self._start = store.version
         number = parse_version(options.resource_version)
         initial = options.send_initial_events
         if initial and not options.bookmarks:
@@ -74,28 +75,38 @@ class Watch:
         return [version for version in found if self._matches is None or self._matches(version.obj)]
 
     async def events(self) -> AsyncIterator[WatchItem]:
-        """Events until the time limit. Raises StatusError 410 when history was forgotten, ConnectionDroppedError."""
+        """Events one by one; see `batches`."""
+        async for batch in self.batches():
+            for item in batch:
+                yield item
+
+    async def batches(self) -> AsyncIterator[list[WatchItem]]:
+        """Events until the time limit, as many at a time as there are.
+
+        Raises StatusError 410 when history was forgotten, ConnectionDroppedError.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._options.timeout_s
         drop_at = None if self._options.drop_after_s is None else loop.time() + self._options.drop_after_s
-        for version in self._first:
-            yield WatchItem(EventType.ADDED, version.number, version)
-        self._first = []
+        first = [WatchItem(EventType.ADDED, version.number, version) for version in self._first]
         if self._mark_end:
-            yield WatchItem(EventType.BOOKMARK, self._store.version, initial_end=True)
+            first.append(WatchItem(EventType.BOOKMARK, self._start, initial_end=True))
+        self._first = []
+        if first:
+            yield first
         next_bookmark = loop.time() + BOOKMARK_EVERY_S
         while True:
             if self._store.watch_epoch != self._epoch or (drop_at is not None and loop.time() >= drop_at):
                 raise ConnectionDroppedError
-            for item in self._pending():
-                yield item
+            if pending := self._pending():
+                yield pending
             if self._position != self._storage.end or self._store.watch_epoch != self._epoch:
                 continue
             now = loop.time()
             ends = now >= deadline
             if self._options.bookmarks and (ends or now >= next_bookmark):
                 next_bookmark = now + BOOKMARK_EVERY_S
-                yield WatchItem(EventType.BOOKMARK, self._store.version)
+                yield [WatchItem(EventType.BOOKMARK, self._store.version)]
                 if not ends:
                     continue
             if ends:

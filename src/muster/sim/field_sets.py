@@ -180,9 +180,9 @@ def _compare_values(element: str, old: Any, new: Any, shape: Shape, changed: Fie
         return
     inner_changed: FieldSet = {}
     inner_removed: FieldSet = {}
-    if isinstance(old, dict) and isinstance(new, dict) and shape.merge is not Merge.ATOMIC and old and new:
+    if isinstance(old, dict) and isinstance(new, dict) and shape.merge is not Merge.ATOMIC:
         _compare_maps(old, new, shape, inner_changed, inner_removed)
-    elif isinstance(old, list) and isinstance(new, list) and shape.merge in (Merge.KEYED, Merge.SET) and old and new:
+    elif isinstance(old, list) and isinstance(new, list) and shape.merge in (Merge.KEYED, Merge.SET):
         _compare_lists(old, new, shape, inner_changed, inner_removed)
     else:
         changed[element] = _whole(new, shape)

@@ -16,7 +16,9 @@ from muster.sim.world import PRODUCT, NodeTruth, World
 KUBELET_VERSION = "v1.34.2"
 CONTAINER_RUNTIME = "containerd://2.1.4"
 OS_IMAGE = "Ubuntu 22.04.5 LTS"
-INSTANCE_TYPE = "gpu-h100-8x"
+INSTANCE_TYPE = "p5.48xlarge"
+"""Eight H100 GPUs on EFA at AWS: the machine whose published numbers the test model uses."""
+ZONE = "us-west-2a"
 NODE_LEASE_NAMESPACE = "kube-node-lease"
 DRIVER_LABEL = "nvidia.com/cuda.driver-version.full"
 MANAGER = "kubelet"
@@ -45,8 +47,8 @@ def labels_of(node: NodeTruth) -> dict[str, str]:
         "nvidia.com/gpu.clique": node.domain,
         DRIVER_LABEL: node.driver,
         "topology.kubernetes.io/rack": node.domain,
-        "topology.kubernetes.io/region": "sim-1",
-        "topology.kubernetes.io/zone": "sim-1a",
+        "topology.kubernetes.io/region": ZONE[:-1],
+        "topology.kubernetes.io/zone": ZONE,
     }
 
 
@@ -94,6 +96,7 @@ def node_info(node: NodeTruth, seed: int) -> Object:
 def node_object(node: NodeTruth, seed: int, now: datetime) -> Object:
     """The Node that the kubelet registers."""
     resources = {"cpu": "192", "memory": "2113929216Ki", "pods": "250", GPU_RESOURCE: str(len(node.gpus))}
+    instance = draw_uuid(seed, "instance", node.name).replace("-", "")[:17]
     status: dict[str, Any] = {
         "capacity": resources,
         "allocatable": resources,
@@ -108,7 +111,7 @@ def node_object(node: NodeTruth, seed: int, now: datetime) -> Object:
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": node.name, "labels": labels_of(node)},
-        "spec": {"providerID": f"simulated-cloud:///sim-1a/{node.name}"},
+        "spec": {"providerID": f"aws:///{ZONE}/i-{instance}"},
         "status": status,
     }
 

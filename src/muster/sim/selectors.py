@@ -127,11 +127,11 @@ _ALIASES = {
 }
 
 
-def field_matcher(selector: str, supported: tuple[str, ...], subject: str) -> Matcher | None:
+def field_matcher(selector: str, supported: tuple[str, ...]) -> Matcher | None:
     """A matcher for `metadata.name=x,spec.nodeName!=y`; None when everything matches.
 
-    `supported` are the field labels of the kind besides metadata.name and metadata.namespace; `subject` names the
-    resource in the error (StatusError 400).
+    `supported` are the field labels of the kind besides metadata.name and metadata.namespace. Raises StatusError 400
+    for any other.
     """
     if not selector.strip():
         return None
@@ -142,10 +142,7 @@ def field_matcher(selector: str, supported: tuple[str, ...], subject: str) -> Ma
             raise bad_request(f"invalid selector: {selector!r}; can't understand {term.strip()!r}")
         path = found["key"]
         if path not in ("metadata.name", "metadata.namespace") and path not in supported:
-            raise bad_request(
-                f'Unable to find "{subject}" that match label selector "", field selector "{selector}": '
-                f"field label not supported: {path}"
-            )
+            raise bad_request(f"field label not supported: {path}")
         for alias, real in _ALIASES.items():
             if path.startswith(alias):
                 path = real + path[len(alias) :]

@@ -57,7 +57,7 @@ class CellState:
         if not self.groups or self.groups[-1].done:
             return ()
         pair = self.screening.plan.pair_test()
-        return narrowing.requests(self.groups[-1], f"{self.seed}/scale", pair.name if pair else "")
+        return narrowing.requests(self.groups[-1], pair.name if pair else "")
 
     def settled(self, seed: str) -> CellState:
         """Take every step that needs no run: continue the group test, begin the next one."""

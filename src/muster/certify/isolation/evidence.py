@@ -121,7 +121,12 @@ def judge(evidence: PairEvidence, grid: Grid, priors: Mapping[str, float]) -> Ju
 
 
 class _Messages:
-    """Working state of `judge`; lives only inside one call."""
+    """Working state of `judge`; lives only inside one call.
+
+    A node is good (rate 0) or fails with one of the rates of the grid; `states` lists them. A message is the
+    distribution over these states. It is kept whole, not as a mean: that a pair fails time after time is likely if
+    one end always fails, and very unlikely if it merely may be bad.
+    """
 
     def __init__(
         self,
@@ -134,30 +139,53 @@ class _Messages:
         self.grid = grid
         self.priors = priors
         self.adjacency = adjacency
+        self.states = (0.0, *grid.rates)
         self.spurious = spurious_rate(0.0, 0.0)
         self.total_runs = sum(t.passes + t.fails for t in evidence.tallies.values())
         self.base = {v: self._pass_factors(evidence.passes.get(v, 0)) for v in adjacency}
-        # cause[a, b]: probability that `a`, judged by its runs without `b`, makes a run fail.
-        self.cause: dict[tuple[str, str], float] = {}
+        # cause[a, b]: distribution over the states of `a`, judged by its runs without `b`.
+        self.cause: dict[tuple[str, str], list[float]] = {}
         for a, b in evidence.failed:
             for one, other in ((a, b), (b, a)):
-                factors = self._pass_factors(evidence.passes_without(one, other))
-                self.cause[one, other] = cause_probability(grid, priors.get(one, NODE_PRIOR), factors)
+                self.cause[one, other] = self._posterior(one, self._pass_factors(evidence.passes_without(one, other)))
 
     def _pass_factors(self, passes: int) -> list[float]:
         return [(1.0 - q) ** min(passes, COUNT_LIMIT) for q in self.grid.rates]
 
+    def _posterior(self, node: str, factors: list[float]) -> list[float]:
+        """Distribution over the states of a node, from its likelihood ratios per rate."""
+        prior = self.priors.get(node, NODE_PRIOR)
+        bad = [prior * w * f for w, f in zip(self.grid.weights, factors, strict=True)]
+        total = 1.0 - prior + sum(bad)
+        return [(1.0 - prior) / total, *(v / total for v in bad)]
+
+    def _mean(self, a: str, b: str) -> float:
+        """Probability that `a`, judged without `b`, makes a run fail."""
+        return sum(q * v for q, v in zip(self.states, self.cause[a, b], strict=True))
+
+    def _link_factors(self, tally: Tally, ends: list[tuple[float, float]]) -> list[float]:
+        """Likelihood of the pair's runs per rate of the link, over that with a good link.
+
+        `ends`: (probability, rate at which the ends together fail a run).
+        """
+
+        def likelihood(link: float) -> float:
+            total = 0.0
+            for weight, rate in ends:
+                passes = (1.0 - self.spurious) * (1.0 - rate) * (1.0 - link)
+                total += weight * (1.0 - passes) ** min(tally.fails, 40) * passes ** min(tally.passes, COUNT_LIMIT)
+            return total
+
+        good = max(likelihood(0.0), 1e-280)
+        return [likelihood(q) / good for q in self.grid.rates]
+
     def link_cause(self, pair: Pair, seen_from: str) -> float:
         """Probability that the link fails a run, from the pair's runs but one, the end `seen_from` taken as good."""
         other = pair[0] if pair[1] == seen_from else pair[1]
-        innocent = 1.0 - (1.0 - self.spurious) * (1.0 - self.cause[other, seen_from])
-        return cause_probability(self.grid, LINK_PRIOR, self._link_factors(pair, innocent, spare=1))
-
-    def _link_factors(self, pair: Pair, innocent: float, spare: int) -> list[float]:
         tally = self.evidence.tallies[pair]
-        fails = min(tally.fails - spare, 20)
-        passed = self._pass_factors(tally.passes)
-        return [fail_factor(q, innocent) ** fails * p for q, p in zip(self.grid.rates, passed, strict=True)]
+        ends = [(w, q) for q, w in zip(self.states, self.cause[other, seen_from], strict=True)]
+        factors = self._link_factors(Tally(tally.fails - 1, tally.passes), ends)
+        return cause_probability(self.grid, LINK_PRIOR, factors)
 
     def factors(self, node: str) -> tuple[list[float], dict[str, list[float]]]:
         """Likelihood ratios of `node` per rate: over all its runs, and of each failed pair alone.
@@ -167,36 +195,33 @@ class _Messages:
         total = list(self.base[node])
         each: dict[str, list[float]] = {}
         for mate in self.adjacency[node]:
-            pair = pair_of(node, mate)
-            innocent = 1.0 - (1.0 - self.spurious) * (1.0 - self.cause[mate, node]) * (
-                1.0 - self.link_cause(pair, node)
-            )
+            link = self.link_cause(pair_of(node, mate), node)
+            innocent = 1.0 - (1.0 - self.spurious) * (1.0 - self._mean(mate, node)) * (1.0 - link)
             each[mate] = [fail_factor(q, innocent) for q in self.grid.rates]
             total = [t * f for t, f in zip(total, each[mate], strict=True)]
         return total, each
 
     def sweep(self) -> None:
         """One synchronous update of all messages and of the spurious failure rate."""
-        updated: dict[tuple[str, str], float] = {}
+        updated: dict[tuple[str, str], list[float]] = {}
         for node in self.adjacency:
             total, each = self.factors(node)
-            prior = self.priors.get(node, NODE_PRIOR)
             for mate, factor in each.items():
                 with_mate = self._pass_factors(self.evidence.tallies[pair_of(node, mate)].passes)
                 others = [t / f / w for t, f, w in zip(total, factor, with_mate, strict=True)]
-                updated[node, mate] = cause_probability(self.grid, prior, others)
+                updated[node, mate] = self._posterior(node, others)
         self.cause = updated
-        self.spurious = spurious_rate(*self._spurious_counts())
+        self.spurious = spurious_rate(self._by_chance(), self.total_runs)
 
-    def _spurious_counts(self) -> tuple[float, float]:
-        """Failures put down to chance, and all runs: a run that a bad node fails may fail by chance as well."""
+    def _by_chance(self) -> float:
+        """Failures put down to chance. (A run that a bad node fails may have failed by chance as well.)"""
         by_chance = 0.0
         for pair in self.evidence.failed:
             a, b = pair
-            nothing_else = (1.0 - self.cause[a, b]) * (1.0 - self.cause[b, a]) * (1.0 - self.link_cause(pair, a))
+            nothing_else = (1.0 - self._mean(a, b)) * (1.0 - self._mean(b, a)) * (1.0 - self.link_cause(pair, a))
             responsible = self.spurious / (1.0 - (1.0 - self.spurious) * nothing_else)
             by_chance += self.evidence.tallies[pair].fails * responsible
-        return by_chance, self.total_runs
+        return by_chance
 
     def judgement(self) -> Judgement:
         nodes = {v: mixture(self.grid, self.factors(v)[0]) for v in sorted(self.adjacency)}
@@ -204,8 +229,12 @@ class _Messages:
         odds: dict[Pair, float] = {}
         for pair in self.evidence.failed:
             a, b = pair
-            innocent = 1.0 - (1.0 - self.spurious) * (1.0 - self.cause[a, b]) * (1.0 - self.cause[b, a])
-            factors = self._link_factors(pair, innocent, spare=0)
+            ends = [
+                (wa * wb, 1.0 - (1.0 - qa) * (1.0 - qb))
+                for qa, wa in zip(self.states, self.cause[a, b], strict=True)
+                for qb, wb in zip(self.states, self.cause[b, a], strict=True)
+            ]
+            factors = self._link_factors(self.evidence.tallies[pair], ends)
             links[pair] = mixture(self.grid, factors)
             odds[pair] = cause_probability(self.grid, LINK_PRIOR, factors)
         return Judgement(self.spurious, nodes, links, odds, self.grid)

@@ -22,7 +22,7 @@ from enum import Enum, auto
 from typing import assert_never
 
 from muster.certify.isolation.evidence import Pair, pair_of
-from muster.certify.isolation.likelihood import CLEARED, Grid, evidence, spurious_rate
+from muster.certify.isolation.likelihood import Grid, evidence, spurious_rate
 from muster.certify.isolation.plan import Request, Role
 
 MAX_ATTEMPTS = 4
@@ -31,7 +31,6 @@ MAX_ATTEMPTS = 4
 STEADY_PASSES = 4
 """Passes in a row that a set needs after it failed twice and narrowing named nothing."""
 
-MAX_SCALE_RUNS = 10
 MAX_WASTED = 4
 """Runs of one set in a row without a usable outcome."""
 
@@ -87,6 +86,8 @@ class Group:
     items: tuple[Item, ...] = ()
     candidates: tuple[Pair, ...] = ()
     tried: tuple[Pair, ...] = ()
+    size: int = 2
+    """Size of the groups in the last split."""
     scale: Mapping[str, Tallied] = field(default_factory=dict)
     scale_open: tuple[str, ...] = ()
     scale_verdicts: Mapping[str, Tallied] = field(default_factory=dict)
@@ -148,8 +149,8 @@ def _vertex_cover(order: Sequence[str], links: Sequence[Pair]) -> tuple[str, ...
 # --- the next runs ---
 
 
-def requests(group: Group, seed: str, pair_test: str) -> tuple[Request, ...]:
-    """Runs wanted in the next round, node-disjoint. `seed` makes the choice of fillers repeatable."""
+def requests(group: Group, pair_test: str) -> tuple[Request, ...]:
+    """Runs wanted in the next round, node-disjoint. `pair_test` looks at single links."""
     match group.step:
         case Step.CONFIRM:
             return tuple(Request(group.test, members, Role.CONFIRM) for members in _together(group.sets))
@@ -164,7 +165,7 @@ def requests(group: Group, seed: str, pair_test: str) -> tuple[Request, ...]:
         case Step.CANDIDATES:
             return tuple(Request(pair_test or group.test, pair, Role.CANDIDATE) for pair in _disjoint(group))
         case Step.SCALE:
-            return _scale_runs(group, random.Random(seed))  # noqa: S311 - seeded choice of fillers
+            return _scale_runs(group)
         case Step.DONE:
             return ()
     assert_never(group.step)
@@ -215,20 +216,50 @@ def _disjoint(group: Group) -> tuple[Pair, ...]:
     return tuple(chosen)
 
 
-def _scale_runs(group: Group, rng: random.Random) -> tuple[Request, ...]:
-    """Each open suspect among fillers of the set, the rest as a control."""
-    suspects = group.scale_open
-    fillers = [n for n in group.sets[0] if n not in group.scale]
-    rng.shuffle(fillers)
-    share = max(1, len(group.sets[0]) // 2 - 1 if len(suspects) == 1 else len(fillers) // len(suspects))
+def _scale_runs(group: Group) -> tuple[Request, ...]:
+    """First the fillers alone (they must pass together), then suspects among them; see `_blocks`."""
+    fillers = _fillers(group)
+    if not _proven_together(group, fillers):
+        return (Request(group.test, fillers, Role.CONTROL),) if len(fillers) >= 2 else ()
     runs = []
-    for suspect in suspects:
-        chosen, fillers = fillers[:share], fillers[share:]
-        if chosen:
-            runs.append(Request(group.test, (suspect, *sorted(chosen)), Role.SCALE))
-    if len(fillers) >= 2:
-        runs.append(Request(group.test, tuple(sorted(fillers)), Role.CONTROL))
+    for place, suspect in enumerate(_at_once(group, fillers)):
+        tally = group.scale[suspect]
+        block = _blocks(fillers, group.size)[tally.fails + tally.passes]
+        runs.append(Request(group.test, (suspect, *block[place % len(block)]), Role.SCALE))
     return tuple(runs)
+
+
+def _fillers(group: Group) -> tuple[str, ...]:
+    return tuple(name for name in group.sets[0] if name not in group.scale)
+
+
+def _proven_together(group: Group, fillers: Sequence[str]) -> bool:
+    return any(members.issuperset(fillers) for members in group.confirmed)
+
+
+def _at_once(group: Group, fillers: Sequence[str]) -> tuple[str, ...]:
+    """Suspects that find disjoint fillers in one round."""
+    blocks = _blocks(fillers, group.size)
+    return group.scale_open[: len(blocks[0])] if blocks else ()
+
+
+def _blocks(fillers: Sequence[str], size: int) -> list[list[tuple[str, ...]]]:
+    """For each run of a suspect: disjoint blocks of fillers to choose from, about `size` - 1 nodes each.
+
+    A node that fails with all of them is itself the cause unless it has three bad links at least: no two fillers are
+    in every block. Four disjoint blocks where there are enough fillers, otherwise the six pairs of four quarters.
+    """
+    wide = len(fillers) // max(1, size - 1)
+    parts = max(4, 2 * wide)
+    if len(fillers) < 4:
+        return []
+    cut = [len(fillers) * i // parts for i in range(parts + 1)]
+    part = [tuple(fillers[cut[i] : cut[i + 1]]) for i in range(parts)]
+    if parts >= 8:
+        whole = [part[i] + part[i + 1] for i in range(0, parts - 1, 2)]
+        return [[whole[(place + turn) % len(whole)] for place in range(len(whole))] for turn in range(4)]
+    turns = ((0, 1, 2, 3), (2, 3, 0, 1), (0, 2, 1, 3), (1, 3, 0, 2), (0, 3, 1, 2), (1, 2, 0, 3))
+    return [[part[a] + part[b], part[c] + part[d]] for a, b, c, d in turns]
 
 
 # --- outcomes ---
@@ -339,31 +370,44 @@ def _leaves(group: Group) -> Group:
         group,
         step=Step.CANDIDATES if fresh else Step.SCALE,
         candidates=fresh,
+        size=max(2, len(group.labels) // (2 * len(group.items))),
         scale={n: Tallied() for n in open_nodes},
         scale_open=open_nodes,
     )
 
 
 def _after_scale(group: Group, results: Mapping[tuple[str, ...], bool | None]) -> Group:
-    tallies = dict(group.scale)
-    conclusive = 0
+    fillers = _fillers(group)
+    control = results.get(fillers)
+    if control:
+        return replace(group, confirmed=(*group.confirmed, frozenset(fillers)), wasted=0)
+    if fillers in results:
+        # Twice without a pass: the fillers prove nothing, so neither do runs of suspects among them.
+        group = replace(group, wasted=group.wasted + 1)
+        return replace(group, scale_open=(), wasted=0) if group.wasted >= 2 else group
+    tallies, bad, still = dict(group.scale), dict(group.scale_verdicts), list(group.scale_open)
+    conclusive = False
     for nodes, ok in sorted(results.items()):
         if ok is None or nodes[0] not in group.scale_open:
             continue
-        conclusive += 1
-        known = tallies[nodes[0]]
-        tallies[nodes[0]] = Tallied(known.fails + (not ok), known.passes + ok)
+        conclusive = True
+        name, known = nodes[0], tallies[nodes[0]]
+        tallies[name] = Tallied(known.fails + (not ok), known.passes + ok)
+        if ok:
+            still.remove(name)
+        elif tallies[name].fails == len(_blocks(fillers, group.size)):
+            still.remove(name)
+            if scale_ratio(group.grid, tallies[name]) >= group.limit:
+                bad[name] = tallies[name]
     wasted = 0 if conclusive else group.wasted + 1
-    innocent = spurious_rate(0, 0) + UNSEEN
-    bad, still = dict(group.scale_verdicts), []
-    for name in group.scale_open:
-        tally = tallies[name]
-        ratio = evidence(group.grid, tally.fails, tally.passes, innocent)
-        if ratio >= group.limit and tally.fails >= 2:
-            bad[name] = tally
-        elif ratio > CLEARED and tally.fails + tally.passes < MAX_SCALE_RUNS and wasted <= MAX_WASTED:
-            still.append(name)
+    if wasted > MAX_WASTED:
+        still = []
     return replace(group, scale=tallies, scale_open=tuple(still), scale_verdicts=bad, wasted=wasted)
+
+
+def scale_ratio(grid: Grid, tally: Tallied) -> float:
+    """Likelihood ratio of a node that fails only in large groups, from its runs among proven fillers."""
+    return evidence(grid, tally.fails, tally.passes, spurious_rate(0, 0) + UNSEEN)
 
 
 def resume(group: Group, links: Sequence[Pair], lost: frozenset[str]) -> Group:
@@ -384,7 +428,7 @@ def resume(group: Group, links: Sequence[Pair], lost: frozenset[str]) -> Group:
         return _next_set(replace(group, order=order, links=tuple(links), attempt=0, sets=sets))
     if group.step is Step.CANDIDATES and not group.candidates:
         return replace(group, step=Step.SCALE) if group.scale_open else _again(group)
-    if group.step is Step.SCALE and not group.scale_open:
+    if group.step is Step.SCALE and not (group.scale_open and _scale_runs(group)):
         return _again(group)
     return group
 

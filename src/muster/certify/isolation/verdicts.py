@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from muster.certify.isolation.cell import CellState
 from muster.certify.isolation.evidence import Tally
-from muster.certify.isolation.likelihood import evidence, spurious_rate
-from muster.certify.isolation.narrowing import UNSEEN, Group
+from muster.certify.isolation.narrowing import Group, scale_ratio
 from muster.certify.isolation.plan import WITHDRAWN, Plan, Verdicts
 from muster.resources.certification import Cost, LinkResult, NodeResult, NodeVerdict, Outcome, Reason, RunRecord
 
@@ -101,9 +100,7 @@ class _CellVerdicts:
             return pair.name, self.screening.judgement.nodes[name], limits.pair
         for group in self.cell.groups:
             if name in group.bad:
-                tally = group.scale_verdicts[name]
-                innocent = spurious_rate(0, 0) + UNSEEN
-                return group.test, evidence(group.grid, tally.fails, tally.passes, innocent), limits.group
+                return group.test, scale_ratio(group.grid, group.scale_verdicts[name]), limits.group
         return "", 0.0, 1.0
 
     def _failed(self, name: str, records: list[RunRecord], test: str, ratio: float, limit: float) -> NodeResult:

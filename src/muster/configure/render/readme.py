@@ -45,15 +45,15 @@ def readme(planned: Plan, deployer: str, repository_unset: bool) -> str:
         ]
     if planned.secrets:
         lines += ["## Secrets to create first", ""]
-        lines += [
-            f"- `{s.namespace}/{s.name}` with the keys {', '.join(f'`{k}`' for k in s.keys)}" for s in planned.secrets
-        ]
+        for secret in planned.secrets:
+            keys = ", ".join(f"`{key}`" for key in secret.keys)
+            lines.append(f"- `{secret.namespace}/{secret.name}` with the keys {keys}")
         lines.append("")
     if planned.missing:
         lines += [
             "## Manifests to supply",
             "",
-            "These are known by name only. Until they are supplied with `--manifest NAME=FILE`, their releases refuse",
+            "These are known by name only. Until each is supplied with `--manifest NAME=FILE`, its release refuses",
             "to render; `--set COMPONENT:enabled=false` leaves a component out instead.",
             "",
             *(f"- `{name}`" for name in planned.missing),

@@ -13,7 +13,8 @@ _UUID = r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _IDENTITY = re.compile(rf"NVRM: GPU at (?:PCI:)?(?P<pci>{pci.PATTERN}): (?P<uuid>{_UUID})", re.IGNORECASE)
 _SERIAL = re.compile(rf"NVRM: GPU (?P<pci>{pci.PATTERN}): GPU serial number is (?P<serial>[\w-]+)")
 _LOADING = re.compile(
-    r"NVRM: loading NVIDIA UNIX (?P<open>Open )?(?:\S+ )?Kernel Module(?:\s+for\s+\S+)?\s+(?P<version>\d+(?:\.\d+)+)(?=\s|$)"
+    r"NVRM: loading NVIDIA UNIX (?P<open>Open )?(?:\S+ )?Kernel Module(?:\s+for\s+\S+)?"
+    r"\s+(?P<version>\d+(?:\.\d+)+)(?=\s|$)"
 )
 _OFF_BUS = re.compile(rf"NVRM: (?:GPU )?(?:at )?(?:PCI:)?(?P<pci>{pci.PATTERN})[: ].*GPU has fallen off the bus")
 _RATE_LIMIT = re.compile(

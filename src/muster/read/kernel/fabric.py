@@ -17,7 +17,8 @@ _WORD = re.compile(r"(?P<word>Fatal|Non-fatal)\b(?:, Link (?P<link>\d{1,3})(?=\D
 _COMPANION = re.compile(r"(?:Severity \d|Data \{)")
 _FM_SWITCH = re.compile(
     r"detected NVSwitch (?P<word>fatal|non-fatal) error (?P<code>\d{1,6})(?: on fid (?P<fid>\d+))?"
-    rf"(?: on NVSwitch pci bus id (?P<pci>{pci.PATTERN}))?(?: physical id (?P<physical>\d+))?(?: port (?P<port>\d+))?",
+    rf"(?: on NVSwitch pci bus id (?P<pci>{pci.PATTERN}))?"
+    r"(?: physical id (?P<physical>\d+))?(?: port (?P<port>\d+))?",
     re.IGNORECASE,
 )
 _FM_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (

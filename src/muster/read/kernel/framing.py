@@ -81,13 +81,14 @@ def frame(line: str) -> Frame:
     """Frame one line (no line end). Never fails: a line that is not understood comes back as it is."""
     first = line[:1]
     if first == "{":
-        found = _journal(line)
-        if found is not None:
-            return found
+        journal = _journal(line)
+        if journal is not None:
+            return journal
     if first == "<":
         syslog = _RFC5424.match(line)
-        if syslog is not None:
-            return _dated(syslog, line[syslog.end() :])
+        dated = _dated(syslog, line[syslog.end() :]) if syslog is not None else None
+        if dated is not None:
+            return dated
         line = _PRIORITY.sub("", line, count=1)
         first = line[:1]
     stripped = line.lstrip()
@@ -217,8 +218,8 @@ _LETTER: tuple[tuple[re.Pattern[str], _Builder], ...] = (
 )
 _BUILDERS: dict[str, tuple[tuple[re.Pattern[str], _Builder], ...]] = {
     "[": _BRACKET,
-    **{digit: _DIGIT for digit in "0123456789"},
-    **{letter: _LETTER for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"},
-    **{letter: ((_DECODED_LEVEL, _levelled),) for letter in "kudsa"},
+    **dict.fromkeys("0123456789", _DIGIT),
+    **dict.fromkeys("ABCDEFGHIJKLMNOPQRSTUVWXYZ", _LETTER),
+    **dict.fromkeys("kudsa", ((_DECODED_LEVEL, _levelled),)),
 }
 _BUILDERS_OTHER: tuple[tuple[re.Pattern[str], _Builder], ...] = ((_UPTIME, _uptime),)

@@ -24,7 +24,8 @@ _SYND = re.compile(r"\bsynd (?P<syndrome>0x[0-9a-f]+): (?P<text>.+)")
 _PORT = re.compile(r"Port: (?P<port>\d+) Link (?P<state>ACTIVE|DOWN|INIT)")
 _CARRIER = re.compile(r"Link (?P<state>up|down)\b")
 _WATCHDOG = re.compile(
-    r"(?:NETDEV WATCHDOG: (?P<dev>[^\s:]+) \((?P<driver>[\w-]+)\)|(?:.*? )?(?P<dev2>[^\s:]+)(?: \((?P<driver2>[\w-]+)\))?: NETDEV WATCHDOG)"
+    r"(?:NETDEV WATCHDOG: (?P<dev>[^\s:]+) \((?P<driver>[\w-]+)\)"
+    r"|(?:.{0,80}? )?(?P<dev2>[^\s:]+)(?: \((?P<driver2>[\w-]+)\))?: NETDEV WATCHDOG)"
     r": (?:CPU: \d+: )?transmit queue (?P<queue>\d+) timed out"
 )
 _LINK_FAULTS = (("nic", "mlx5-link-down"), ("nic", "mlx5-cable-unplugged"))

@@ -1,7 +1,7 @@
 """From lines to findings: framing, detectors, records over several lines, and what a PCI address is called.
 
-`KernelLogParser` is incremental: the agent feeds it lines of /dev/kmsg as they come, `muster read` the candidates of a
-file. It keeps a few bounded pieces of state: an unfinished record, PCI -> UUID, the driver's branch, recent messages.
+`KernelLogParser` is incremental: the agent feeds it lines of /dev/kmsg as they come, `muster read` the candidates of
+a file. It keeps little, bounded state: an unfinished record, PCI -> UUID, the driver's version, recent messages.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class KernelLogParser:
         self._init: _Record | None = None
         self._memory: dict[tuple[str, str | None, bool], Detection | None] = {}
         self._previous: tuple[Frame, bool] | None = None
+        self._skipped = b""
         self._number = 0
 
     def feed(self, lines: list[bytes]) -> list[Finding]:
@@ -76,8 +77,8 @@ class KernelLogParser:
                 self._number += 1
                 if interesting(line) or line.split(b";", 1)[0].endswith((b",c", b",+")):
                     found += self.line(self._number, line)
-                elif self._previous is not None and line[:1].isdigit():
-                    self._previous = (frame(line[:MAX_LINE_BYTES].decode("utf-8", "replace")), False)
+                elif line[:1].isdigit():
+                    self._skipped, self._previous = line[:MAX_LINE_BYTES], None
         return found
 
     def line(self, number: int, line: bytes, cut: bool = False) -> list[Finding]:
@@ -85,8 +86,11 @@ class KernelLogParser:
         text = line[:MAX_LINE_BYTES].replace(b"\0", b"").decode("utf-8", "replace").rstrip("\r\n")
         origin = frame(text)
         shown = printable(text.strip(), EVIDENCE_CHARACTERS)
-        if origin.continues and self._previous is not None:
-            return self._continued(origin, number, shown, cut)
+        if origin.continues:
+            if self._previous is None and self._skipped:
+                self._previous = (frame(self._skipped.decode("utf-8", "replace")), False)
+            if self._previous is not None:
+                return self._continued(origin, number, shown, cut)
         found = self._messages(origin, number, shown, cut)
         self._previous = (origin, bool(found)) if origin.seq is not None else None
         return found
@@ -164,12 +168,12 @@ class KernelLogParser:
         if match := _OFF_BUS_HEAD.match(message):
             self._off_bus = _Record(driver.off_bus(match["pci"]), origin, number, shown)
             return self._off_bus_part(match["rest"])
-        if self._off_bus is not None or _OFF_BUS_TAIL.search(message):
-            if _PCI_ID.search(message) or _INSTALLED.match(message) or _OFF_BUS_TAIL.search(message):
-                if self._off_bus is None:
-                    self._off_bus = _Record(driver.off_bus(None), origin, number, shown)
-                self._off_bus.add(origin, number, shown)
-                return self._off_bus_part(message)
+        tail = _OFF_BUS_TAIL.search(message)
+        if tail or (self._off_bus is not None and (_PCI_ID.search(message) or _INSTALLED.match(message))):
+            if self._off_bus is None:
+                self._off_bus = _Record(driver.off_bus(None), origin, number, shown)
+            self._off_bus.add(origin, number, shown)
+            return self._off_bus_part(message)
         if match := _INIT_FAILED.match(message):
             done = self._finish_init()
             entity = driver.gpu(match["pci"])

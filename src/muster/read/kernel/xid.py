@@ -13,7 +13,8 @@ from muster.read.source import printable
 from muster.resources.fault import Entity, EntityKind, Hint, Scope, Severity
 
 _LINE = re.compile(
-    rf"NVRM: (?:GPU\d+ )?Xid \((?:PCI:)?(?P<pci>{pci.PATTERN})(?: GPU-I:(?P<mig>\d+))?\): (?P<code>\d{{1,5}})(?P<end>[,\s]|$)"
+    rf"NVRM: (?:GPU\d+ )?Xid \((?:PCI:)?(?P<pci>{pci.PATTERN})(?: GPU-I:(?P<mig>\d+))?\): "
+    r"(?P<code>\d{1,5})(?P<end>[,\s]|$)"
 )
 _PID = re.compile(r",?\s*pid=(?:'?<unknown>'?|(?P<pid>\d{1,10}))(?=,|\s|$)")
 _NAME = re.compile(r",?\s*name=(?:<unknown>|(?P<name>.*?))(?=, |$)")
@@ -42,14 +43,15 @@ _ERROR_STRING = re.compile(r"errorString (?P<text>[A-Z][A-Z _]*?)(?=,|$)")
 _RECOVERY = re.compile(r"\((?P<action>[^()]*)\)\s*$")
 _RECOVERY_FROM = re.compile(rf"from (?P<old>{_HEX})(?: \((?P<old_text>[^()]*)\))? to (?P<new>{_HEX})")
 _NVLINK5 = re.compile(
-    r"(?P<unit>[A-Z][A-Za-z0-9_/]*(?: [A-Z][a-z]+)?)\s+(?P<word>Fatal|Non-?fatal)(?:\s+XC(?P<xc>[01]))?(?:\s+i(?P<i>[01]))?"
+    r"(?P<unit>[A-Z][A-Za-z0-9_/]*(?: [A-Z][a-z]+)?)\s+(?P<word>Fatal|Non-?fatal)"
+    r"(?:\s+XC(?P<xc>[01]))?(?:\s+i(?P<i>[01]))?"
     r"(?:\s+Link\s+(?P<link>-?\d{1,3})(?=\s|\())?(?:\s*\((?P<list>[^()]*)(?P<closed>\))?)?",
 )
 _WORDS_5 = re.compile(rf"{_HEX}(?=[\s,]|$)")
 
 
 def detect(message: str, cut: bool, driver_branch: int | None) -> Detection | None:
-    """Read one XID line. `cut`: the text may end in the middle of a word. None: it is no XID line, or its code is cut."""
+    """Read one XID line; None: it is none, or its code is cut. `cut`: the text may end in the middle of a word."""
     match = _LINE.match(message)
     if match is None:
         return None

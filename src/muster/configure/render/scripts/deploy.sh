@@ -21,6 +21,8 @@ for argument in "$@"; do
 done
 
 cd "$(dirname "${BASH_SOURCE[0]}")"
+# The tables are read from descriptor 3, and no program may read what is meant for the loops.
+exec </dev/null
 for program in helm kubectl sha256sum; do
   command -v "$program" >/dev/null || die "$program is needed and was not found"
 done
@@ -35,10 +37,10 @@ fi
 
 kubectl apply --server-side --field-manager=muster-bundle -f namespaces.yaml
 
-while IFS=$'\t' read -r namespace name keys; do
+while IFS=$'\t' read -r namespace name keys <&3; do
   kubectl get secret "$name" --namespace "$namespace" >/dev/null 2>&1 ||
     die "the secret $namespace/$name with the keys $keys is needed; create it and run again"
-done <secrets.tsv
+done 3<secrets.tsv
 
 deployed() {
   local name=$1 namespace=$2 state
@@ -70,13 +72,13 @@ install() {
   [[ $version != - ]] || target="./$chart"
   helm upgrade --install "$name" "$target" "${source[@]+"${source[@]}"}" "${pinned[@]+"${pinned[@]}"}" \
     --namespace "$namespace" --values "$folder/values.yaml" --wait --timeout "${timeout_s}s" \
-    --description "$mark" </dev/null || return 1
+    --description "$mark" || return 1
   if [[ $gate == deployments-available ]]; then
-    kubectl wait deployment --all --namespace "$namespace" --for=condition=Available --timeout="${timeout_s}s" </dev/null
+    kubectl wait deployment --all --namespace "$namespace" --for=condition=Available --timeout="${timeout_s}s"
   fi
 }
 
-while IFS=$'\t' read -r folder name namespace chart repository version timeout_s retries gate crds; do
+while IFS=$'\t' read -r folder name namespace chart repository version timeout_s retries gate crds <&3; do
   [[ $folder != folder ]] || continue
   if [[ $all == false ]] && deployed "$name" "$namespace"; then
     printf '%s: already deployed by this bundle\n' "$name"
@@ -92,5 +94,5 @@ while IFS=$'\t' read -r folder name namespace chart repository version timeout_s
     attempt=$((attempt + 1))
   done
   printf '%s: deployed\n' "$name"
-done <releases.tsv
+done 3<releases.tsv
 printf 'All releases are deployed.\n'

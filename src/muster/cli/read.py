@@ -1,0 +1,158 @@
+"""`muster read`: say what a log or a table of figures means."""
+
+from __future__ import annotations
+
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+
+from muster.cli.output import Format, emit, format_option
+from muster.errors import BadInputError
+from muster.read.source import SAMPLE_BYTES, Context, Input
+
+CHUNK_BYTES = 64 * 1024
+
+
+@click.command(name="read")
+@click.option("--kind", help="What the input is, where it cannot be told by itself.")
+@click.option(
+    "--context",
+    "context_file",
+    help="YAML told beside the text: expected_gpus, observed_gpus, gpus, code, suspect, ...",
+)
+@format_option
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+def read(kind: str | None, context_file: str | None, output: Format, files: tuple[str, ...]) -> None:
+    """Say what a log means: faults, evidence, what to do.
+
+    Several files are taken together; '-' is standard input. Kernel logs in any form (dmesg, /dev/kmsg, journalctl,
+    syslog), Fabric Manager logs, PCIe bandwidth lines, and tables of XID events.
+    """
+    from muster.read import formats
+
+    if kind is not None and kind not in formats.kinds():
+        raise BadInputError(f"Unknown kind {kind!r}; the kinds are {', '.join(formats.kinds())}.")
+    if files.count("-") > 1:
+        raise BadInputError("Standard input ('-') can be given once.")
+    inputs = [_input(name) for name in files]
+    report = formats.read(inputs, _context(context_file), kind)
+    emit(report.plain(), output, _table)
+
+
+def _context(name: str | None) -> Context:
+    if name is None:
+        return {}
+    from muster import yamlio
+
+    loaded = yamlio.load(Path(name))
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict):
+        raise BadInputError(f"{name} must hold a mapping of names to values.")
+    return {str(key): value for key, value in loaded.items()}
+
+
+def _input(name: str) -> Input:
+    if name == "-":
+        return _stream_input("standard input", sys.stdin.buffer)
+    path = Path(name)
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise BadInputError(f"{name} is a directory; name the file to read.")
+        if not stat.S_ISREG(mode):
+            return _stream_input(name, path.open("rb"))
+        with path.open("rb") as file:
+            sample = file.read(SAMPLE_BYTES)
+    except OSError as error:
+        raise BadInputError(f"Cannot read {name}: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise BadInputError(f"Cannot read {name!r}: {error}.") from error
+    return Input(name, sample, _reopen(path, name))
+
+
+def _reopen(path: Path, name: str) -> Callable[[], Iterator[bytes]]:
+    def chunks() -> Iterator[bytes]:
+        try:
+            with path.open("rb", buffering=0) as file:
+                while chunk := file.read(CHUNK_BYTES):
+                    yield chunk
+        except OSError as error:
+            raise BadInputError(f"Cannot read {name}: {error.strerror or error}.") from error
+
+    return chunks
+
+
+def _stream_input(name: str, stream: BinaryIO) -> Input:
+    """Standard input and pipes can be read once; what was sampled is handed out first."""
+    sample = stream.read(SAMPLE_BYTES)
+    used = False
+
+    def chunks() -> Iterator[bytes]:
+        nonlocal used
+        if used:
+            raise BadInputError(f"{name} can be read only once; save it to a file first.")
+        used = True
+        yield sample
+        while chunk := stream.read(CHUNK_BYTES):
+            yield chunk
+
+    return Input(name, sample, chunks)
+
+
+def _table(report: dict[str, Any]) -> None:
+    """One line a fault, its evidence, what to do; then incidents, verdicts and values."""
+    files = ", ".join(report["files"])
+    click.echo(f"{report['kind']}: {files}" + (" (truncated: read as far as it goes)" if report["truncated"] else ""))
+    if not report["faults"]:
+        click.echo("No faults.")
+    for fault in report["faults"]:
+        click.echo("")
+        click.echo(_fault_line(fault))
+        for item in fault["evidence"]:
+            numbers = ", ".join(str(n) for n in item["lines"][:6])
+            total = item.get("lines_total", len(item["lines"]))
+            more = f" ... ({total} lines)" if total > 6 else ""
+            click.echo(f"  {item['file']}:{numbers}{more}")
+            for text in item["text"][:3]:
+                click.echo(f"    {text}")
+        click.echo(f"  next: {fault['next']}")
+    for incident in report["incidents"]:
+        members = " -> ".join(str(member) for member in incident["members"]) or str(incident["root"])
+        sure = " (an inference)" if incident.get("confidence") == "low" else ""
+        click.echo(f"\nincident: {members}, root {incident['root']}, {incident['severity']}{sure}")
+    if report["verdicts"]:
+        click.echo("")
+    for verdict in report["verdicts"]:
+        message = f": {verdict['message']}" if verdict.get("message") else ""
+        click.echo(f"verdict on {verdict['of']}: {verdict['result']} ({verdict['reason']}){message}")
+    click.echo(f"\nnext: {report['next']}")
+
+
+def _fault_line(fault: dict[str, Any]) -> str:
+    from muster.read.advice import subject
+
+    code = fault["kind"] if fault["code"] is None else f"{fault['kind']} {fault['code']}"
+    if str(fault["code"]).startswith(fault["kind"]):
+        code = str(fault["code"])
+    at_least = "at least " if fault["count_is"] == "lower-bound" else ""
+    times = f"{at_least}{fault['count']} time{'s' if fault['count'] != 1 else ''}"
+    cleared = ", cleared since" if fault.get("cleared") else ""
+    seen = _seen(fault)
+    uuid = fault["entity"].get("uuid")
+    who = subject(fault["entity"]) + (f" ({uuid})" if uuid and fault["entity"].get("pci") else "")
+    return f"{fault['severity'].upper():<8} {code}  {who}: {fault['name']}, {times}{seen}{cleared}"
+
+
+def _seen(fault: dict[str, Any]) -> str:
+    if fault.get("first_seen_s") is not None:
+        first, last, unit = fault["first_seen_s"], fault.get("last_seen_s"), " s after boot"
+    else:
+        first, last, unit = fault.get("first_seen"), fault.get("last_seen"), ""
+    if first is None:
+        return ""
+    return f", at {first}{unit}" if first == last or last is None else f", {first} to {last}{unit}"

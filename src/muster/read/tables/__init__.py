@@ -1,0 +1,1 @@
+"""Figures about kernel-log events: counts per node, lists of events, fault rates per driver."""
