@@ -99,7 +99,7 @@ class Machine:
 
 
 class Server(InProcessApi):
-    """The simulated API server with the CRDs, an outage switch, and the list of what was applied."""
+    """The simulated API server with the CRDs, an outage switch, and the list of what was written."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__(Store(clock))
@@ -120,6 +120,12 @@ class Server(InProcessApi):
             raise ConnectionLostError("the API server is away")
         self.applied.append((res.kind, obj["metadata"]["name"], obj))
         return await super().apply(res, obj, **options)
+
+    async def patch(self, res: ResourceType, name: str, patch: Any, *args: Any, **options: Any) -> Object:
+        if self.down:
+            raise ConnectionLostError("the API server is away")
+        self.applied.append((res.kind, name, patch))
+        return await super().patch(res, name, patch, *args, **options)
 
     def statuses(self) -> int:
         return sum(kind == "NodeHealth" for kind, _, _ in self.applied)

@@ -19,6 +19,9 @@ from tests.invariants.mortal import KilledError, MortalApi
 from tests.operate.cluster import AUTOMATED, Machine, TestCluster, cluster, running
 from tests.operate.worlds import fault, readings
 
+SHARES = 6
+"""The deaths between all pairs of writes are tried in so many tests, so that each stays short."""
+
 POLICY = effective_policy([AUTOMATED], {})
 
 
@@ -210,9 +213,10 @@ def test_8_a_controller_that_dies_now_and_then_ends_the_same(lost: bool) -> None
 
 @pytest.mark.full
 @pytest.mark.parametrize("lost", [False, True])
-def test_8_death_between_any_two_writes_changes_nothing(lost: bool) -> None:
+@pytest.mark.parametrize("share", range(SHARES))
+def test_8_death_between_any_two_writes_changes_nothing(share: int, lost: bool) -> None:
     writes, _, expected = crash_story([], lost)
-    for k in range(1, writes + 1):
+    for k in range(1 + share, writes + 1, SHARES):
         _, deaths, end = crash_story([k], lost)
         assert deaths == 1, k
         assert end == expected, k

@@ -8,10 +8,12 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace as with_fields
 
+from muster.operate.certificates import drift_cause
 from muster.operate.decide import decide
 from muster.operate.model import FleetView, NodeView, WavePlan
 from muster.resources.certification import NodeVerdict, Phase
 from muster.resources.fault_policy import DriftAction, DriftPolicy
+from muster.resources.fingerprint import Change, ReadingClass
 from muster.resources.node_health import CauseKind, Standing, State, Verb
 from tests.operate.worlds import AUTOMATED, START, World, fault, pod, readings, serving, states
 
@@ -206,6 +208,17 @@ def test_a_change_that_is_undone_restores_the_certificate() -> None:
     assert world.life.certificate.standing is Standing.VALID
     assert world.life.certificate.voided_at is None
     assert world.life.profile == ""
+
+
+def test_a_change_is_named_alike_on_nodes_with_different_numbers_of_gpus() -> None:
+    def change(gpus: int) -> str:
+        changed = [
+            Change(name=f"gpu.{i}.firmware", reading_class=ReadingClass.STACK, before="1", after="2")
+            for i in range(gpus)
+        ]
+        return drift_cause(tuple(changed)).name
+
+    assert change(8) == change(4) == "gpu.*.firmware=2"
 
 
 def test_identity_drift_is_held_at_once_for_the_bring_up_profile() -> None:

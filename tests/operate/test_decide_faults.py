@@ -166,6 +166,30 @@ def test_a_protected_pod_is_waited_for_then_escalated_as_the_policy_says(force: 
     assert any(n.reason == "DrainOverdue" for n in decision.notes) is not force
 
 
+def test_pods_that_a_dead_kubelet_cannot_confirm_do_not_hold_up_the_repair() -> None:
+    world = serving()
+    world.node = replace(world.node, pods=(pod(),), ready=False)
+    world.observe(fault(seen=world.now))
+    world.settle()
+    assert world.life.state is State.DRAINING
+    assert set(world.evictions) == {"work/train-0"}
+    world.node = replace(world.node, pods=(pod(deleting=True),))
+    world.settle()
+    assert world.life.state is State.REPAIRING
+
+
+def test_a_pod_that_does_not_leave_a_ready_node_is_named_after_the_deadline() -> None:
+    world = serving()
+    world.node = replace(world.node, pods=(pod(deleting=True),))
+    world.observe(fault(seen=world.now))
+    world.settle()
+    world.pass_time(AUTOMATED.drain.deadline_s + 1)
+    decision = world.decide()
+    assert world.life.state is State.DRAINING
+    assert "work/train-0 have not left" in world.life.next
+    assert any(n.reason == "DrainOverdue" for n in decision.notes)
+
+
 def test_wait_for_completion_evicts_nothing() -> None:
     world = serving(replace(AUTOMATED, drain=Drain(mode=DrainMode.WAIT_FOR_COMPLETION)))
     world.node = replace(world.node, pods=(pod(),))

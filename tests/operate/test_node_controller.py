@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace as with_fields
 
-from muster.kube.api import CERTIFICATIONS, NODE_HEALTHS, NODES, PODS, REPAIRS, PatchType
+from muster.kube.api import CERTIFICATIONS, FAULT_POLICIES, NODE_HEALTHS, NODES, PODS, REPAIRS, PatchType
 from muster.resources.node_health import Standing, State
 from muster.resources.repair import Rung
 from muster.sim.virtual import VirtualClock, run_virtual
@@ -268,6 +268,28 @@ def test_a_release_is_never_stopped_by_a_spent_budget() -> None:
             await c.until_state("n05", State.REPAIRING)
             await c.until_settled()
             assert c.machines["n05"].repairs == ["reboot"]
+
+    run_virtual(story)
+
+
+def test_a_policy_says_whether_it_is_in_force() -> None:
+    async def story(clock: VirtualClock) -> None:
+        async with cluster(clock, machines(3)) as c:
+            rules = [{"name": "broken", "when": "fault.severity ==", "disposition": "hold"}]
+            await c.api.create(
+                FAULT_POLICIES,
+                {
+                    "apiVersion": "muster.dev/v1alpha1",
+                    "kind": "FaultPolicy",
+                    "metadata": {"name": "broken"},
+                    "spec": {"rules": rules},
+                },
+            )
+            await clock.sleep(60)
+            found = {p["metadata"]["name"]: p["status"]["conditions"][0] for p in await c.all(FAULT_POLICIES)}
+            assert found["full-automation"]["status"] == "True"
+            assert found["broken"]["status"] == "False"
+            assert "broken" in found["broken"]["message"]
 
     run_virtual(story)
 

@@ -73,4 +73,5 @@ def check(entry: dict[str, Any], got: dict[str, Any]) -> str:
             return "" if fine else f"{wanted['name']} is {value}, not {more}"
         case "kind" | "truncated":
             return "" if got[name] == wanted else f"{name} is {got[name]}"
-    return f"unknown expectation {name}"
+        case _:
+            return f"unknown expectation {name}"

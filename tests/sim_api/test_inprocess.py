@@ -84,7 +84,7 @@ def test_errors_are_typed() -> None:
 def test_every_write_of_the_protocol() -> None:
     async def scene(store: Store, api: InProcessApi, clock: VirtualClock) -> None:
         obj = await api.create(NODES, node(), manager="maker")
-        assert obj["metadata"]["managedFields"] == [] or True
+        assert "managedFields" not in obj["metadata"]
         obj["metadata"]["labels"] = {"a": "1"}
         obj = await api.replace(NODES, obj, manager="replacer")
         obj = await api.apply(NODES, node(b="2"), manager="applier")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.kube.api import CONFIG_MAPS, NODES, PODS, EventType, GoneError, WatchEvent
+from muster.kube.api import CONFIG_MAPS, CRDS, NODES, PODS, EventType, GoneError, WatchEvent
 from muster.sim.api_lists import ListOptions
 from muster.sim.api_status import StatusError
 from muster.sim.api_watch import Watch, WatchOptions
@@ -18,7 +18,7 @@ from muster.sim.inprocess import InProcessApi
 from muster.sim.store import Store
 from muster.sim.virtual import VirtualClock, run_virtual
 
-from .samples import MERGE, add_node, add_pod, new_store
+from .samples import MERGE, WIDGETS, add_node, add_pod, new_store, widget, widget_crd
 
 
 def names(result: Any) -> list[str]:
@@ -155,6 +155,39 @@ def test_selectors_turn_changes_into_additions_and_deletions() -> None:
     run_virtual(main)
 
 
+def test_what_leaves_a_selection_is_shown_as_it_last_was() -> None:
+    async def main(clock: VirtualClock) -> None:
+        store = Store(clock)
+        start = str(add_node(store, "n1", want="yes")["metadata"]["resourceVersion"])
+        store.patch(store.kind(NODES), "n1", {"metadata": {"labels": {"want": "no"}}}, MERGE)
+        watch = InProcessApi(store).watch(NODES, start, label_selector="want=yes", timeout_s=1)
+        last = json.loads((await anext(watch)).raw)
+        assert last["metadata"]["labels"] == {"want": "yes"}
+        assert last["metadata"]["resourceVersion"] == str(store.version)
+
+    run_virtual(main)
+
+
+def test_a_watch_ends_when_its_kind_is_no_longer_served() -> None:
+    async def main(clock: VirtualClock) -> None:
+        store = Store(clock)
+        crds = store.kind(CRDS)
+        store.create(crds, widget_crd())
+        store.create(store.kind(WIDGETS), widget(), "default")
+        api = InProcessApi(store)
+
+        async def watch() -> list[str]:
+            return [event.type.value async for event in api.watch(WIDGETS, "0", timeout_s=1000)]
+
+        watching = asyncio.create_task(watch())
+        await clock.sleep(1)
+        store.delete(crds, "widgets.test.example.com")
+        assert await watching == ["ADDED", "DELETED"]
+        assert clock.elapsed_s == pytest.approx(1)
+
+    run_virtual(main)
+
+
 def test_deletion_carries_the_last_state_and_a_new_version() -> None:
     async def main(clock: VirtualClock) -> None:
         store = Store(clock)
@@ -240,13 +273,14 @@ steps = st.lists(
 def test_replaying_a_watch_gives_the_list_at_any_version(
     script: list[tuple[str, str, str]], start_at: int, selector: str
 ) -> None:
-    """List at version v plus the events after v equals the list now; lists at past versions are what was seen then."""
+    """List at version v plus the events after v equals the list now; past versions list what was seen then."""
 
     async def main(clock: VirtualClock) -> None:
         store = Store(clock)
         kind = store.kind(CONFIG_MAPS)
         options = ListOptions(label_selector=selector)
         seen: dict[int, list[Any]] = {}
+        refusals: list[int] = []
         start, begun = store.version, store.list(kind, options=options)
         for number, (verb, name, value) in enumerate(script):
             if number == start_at:
@@ -259,7 +293,7 @@ def test_replaying_a_watch_gives_the_list_at_any_version(
                 else:
                     store.delete(kind, name, "default")
             except StatusError as error:
-                assert error.code in (404, 409)
+                refusals.append(error.code)
             seen[store.version] = [version.obj for version in store.list(kind, options=options).items]
         state = {version.obj["metadata"]["name"]: version.obj for version in begun.items}
         watch_options = WatchOptions(resource_version=str(start), label_selector=selector, timeout_s=0)
@@ -274,6 +308,7 @@ def test_replaying_a_watch_gives_the_list_at_any_version(
                     state[name] = item.version.obj
         now = {v.obj["metadata"]["name"]: v.obj for v in store.list(kind, options=options).items}
         assert state == now
+        assert set(refusals) <= {404, 409}
         for version, objects in seen.items():
             exact = ListOptions(
                 label_selector=selector, resource_version=str(version), resource_version_match="Exact"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.kube.api import LEASES, NAMESPACES, NODES, PODS
+from muster.kube.api import LEASES, NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, ResourceType
 from muster.sim.api_names import is_dns_label, is_dns_subdomain, is_qualified_name
 from muster.sim.api_status import StatusError
 from muster.sim.store import Store, WriteOptions
+from muster.sim.tables import table_of
+from muster.sim.virtual import VirtualClock
 
 from .samples import (
     CONFIG_MAPS,
@@ -19,6 +22,7 @@ from .samples import (
     MERGE,
     STRATEGIC,
     WIDGETS,
+    add_budget,
     add_node,
     add_pod,
     new_store,
@@ -72,7 +76,7 @@ def test_create_refusals() -> None:
     error = refused(404, "NotFound", lambda: store.create(pods, pod(), "nowhere"))
     assert error.message == 'namespaces "nowhere" not found'
     refused(422, "Invalid", lambda: store.create(nodes, {"metadata": {}}))
-    refused(422, "Invalid", lambda: store.create(nodes, node(**{"bad key": "x"})))
+    refused(422, "Invalid", lambda: store.create(nodes, node("n2", **{"bad key": "x"})))
     refused(422, "Invalid", lambda: store.create(pods, {**pod("p2"), "spec": {"containers": []}}, "default"))
     other = {**pod("p2"), "metadata": {"name": "p2", "namespace": "kube-system"}}
     refused(400, "BadRequest", lambda: store.create(pods, other, "default"))
@@ -164,9 +168,8 @@ def test_dry_run_stores_nothing() -> None:
     assert store.create(nodes, node(), options=dry).obj["metadata"]["uid"]
     assert store.find(nodes, ("", "n1")) is None
     add_node(store)
-    assert store.patch(nodes, "n1", {"metadata": {"labels": {"a": "1"}}}, MERGE, options=dry).obj["metadata"][
-        "labels"
-    ]
+    labelled = store.patch(nodes, "n1", {"metadata": {"labels": {"a": "1"}}}, MERGE, options=dry)
+    assert labelled.obj["metadata"]["labels"] == {"a": "1"}
     assert "labels" not in store.get(nodes, "n1").obj["metadata"]
     assert store.version == before + 1
 
@@ -246,11 +249,8 @@ def test_objects_are_bounded() -> None:
     deep: Any = {}
     for _ in range(5000):
         deep = {"a": deep}
-    refused(
-        400,
-        "BadRequest",
-        lambda: store.create(store.kind(CONFIG_MAPS), {"metadata": {"name": "d"}, "data": deep}, "default"),
-    )
+    nested = {"metadata": {"name": "d"}, "data": deep}
+    refused(400, "BadRequest", lambda: store.create(store.kind(CONFIG_MAPS), nested, "default"))
 
 
 def test_namespaces_carry_their_name_and_vanish_with_their_content() -> None:
@@ -289,6 +289,16 @@ def test_both_event_versions_are_one_storage() -> None:
     assert b'"message":"it broke"' in store.raw(core, seen)
 
 
+def test_events_go_after_an_hour() -> None:
+    clock = VirtualClock()
+    store = Store(clock)
+    kind = store.registry_kind("", "v1", "events")
+    for name, at in (("a", 0), ("b", 1800), ("c", 3700)):
+        clock.elapsed_s = at
+        store.create(kind, {"metadata": {"name": name}, "reason": "x"}, "default")
+    assert [v.obj["metadata"]["name"] for v in store.list(kind).items] == ["b", "c"]
+
+
 @given(st.text(max_size=80))
 def test_name_rules_imply_each_other(name: str) -> None:
     if is_dns_label(name):
@@ -304,16 +314,42 @@ json_text = st.recursive(
 )
 
 
-@given(json_text, st.sampled_from([JSON, MERGE, STRATEGIC]))
-def test_hostile_patches_are_refused_or_leave_a_valid_object(patch: Any, patch_type: str) -> None:
-    store = Store(new_store().clock)
-    nodes = store.kind(NODES)
-    old = add_node(store)
-    for spread in (patch, {"metadata": patch}, {"spec": patch}, {"metadata": {"labels": patch}}):
-        try:
-            new = store.patch(nodes, "n1", spread, patch_type).obj
-        except StatusError as error:
-            assert 400 <= error.code < 500
-        else:
-            assert new["metadata"]["uid"] == old["metadata"]["uid"]
-            assert (new["kind"], new["metadata"]["name"]) == ("Node", "n1")
+def _outcome(act: Any) -> int:
+    """0 when the request was carried out, else the code of the refusal."""
+    try:
+        act()
+    except StatusError as error:
+        return error.code
+    return 0
+
+
+KINDS = [NODES, PODS, POD_DISRUPTION_BUDGETS, CONFIG_MAPS]
+
+
+@given(json_text, st.sampled_from([JSON, MERGE, STRATEGIC]), st.sampled_from(KINDS))
+def test_hostile_patches_are_refused_or_leave_a_valid_object(patch: Any, patch_type: str, res: ResourceType) -> None:
+    store = new_store()
+    add_budget(store, {"minAvailable": 1}, "x")
+    kind = store.kind(res)
+    namespace = "default" if res.namespaced else ""
+    if res is not POD_DISRUPTION_BUDGETS:
+        store.create(kind, {**pod("x"), "kind": res.kind, "apiVersion": res.api_version}, namespace)
+    old = store.get(kind, "x", namespace).obj
+    spreads = [patch, *({"metadata": part} for part in (patch, {"labels": patch}, {"finalizers": patch}))]
+    fields = ("containers", "taints", "tolerations", "selector", "minAvailable")
+    spreads += [{"spec": {name: patch}} for name in fields]
+    spreads += [{"spec": patch}, {"spec": {"containers": [patch]}}, {"metadata": {"ownerReferences": [patch]}}]
+    for spread in spreads:
+        code = _outcome(partial(store.patch, kind, "x", spread, patch_type, namespace))
+        assert code == 0 or 400 <= code < 500
+    for name in ("conditions", "phase", "containerStatuses", "addresses", "capacity"):
+        for value in (patch, [patch], {"a": patch}):
+            body = {"status": {name: value}}
+            act = partial(store.patch, kind, "x", body, patch_type, namespace, subresource="status")
+            code = _outcome(act)
+            assert code == 0 or 400 <= code < 500
+    found = store.find(kind, (namespace, "x"))
+    if found is not None:
+        assert found.obj["metadata"]["uid"] == old["metadata"]["uid"]
+        assert (found.obj["kind"], found.obj["metadata"]["name"]) == (res.kind, "x")
+        assert table_of(kind, [found.obj], {}, store.now())["rows"]

@@ -17,6 +17,7 @@ from muster.resources.topology import domain_of
 from muster.sim.api_faults import Fault, FaultHook, Request, internal_error, too_many_requests, unavailable
 from muster.sim.defects import Appears, CuredBy, Defect, DefectKind
 from muster.sim.draws import rng
+from muster.sim.fleet import Rates
 from muster.sim.jobs import DONE_ANNOTATION, JOBS, LOST_ANNOTATION, NAMESPACE
 from muster.sim.plant import DriverUpdate, JobMix, Plant, Refusal
 from tests.sim_fleet.cluster import FLEET_USER, Cluster, play
@@ -324,7 +325,20 @@ def test_an_xid_crashes_the_job_on_the_node() -> None:
         return cluster.fleet.jobs.interruptions
 
     interruptions = play(plant(xid(A, CuredBy.NONE, 700.0), jobs=JOB, nodes=2), scenario)
-    assert [(i.node, i.why.value) for i in interruptions] == [(A, "exited")]
+    assert (interruptions[0].node, interruptions[0].why.value) == (A, "exited")
+    assert interruptions[0].lost_s > 0
+
+
+def test_a_job_that_restarts_on_a_broken_node_crashes_again() -> None:
+    async def scenario(cluster: Cluster) -> Any:
+        await cluster.clock.sleep(1000)
+        return cluster.fleet.jobs.interruptions, cluster.fleet.jobs.completed
+
+    bad = Defect(kind=DefectKind.BAD_NODE, node=B, cured_by=CuredBy.NONE)
+    interruptions, completed = play(plant(bad, jobs=JOB, nodes=2), scenario)
+    assert len(interruptions) > 3
+    assert {(i.node, i.why.value, i.lost_s) for i in interruptions} == {(B, "exited", 0.0)}
+    assert completed == 0
 
 
 def test_a_slow_node_slows_its_job() -> None:
@@ -475,6 +489,17 @@ def test_the_fleet_works_on_through_an_unreliable_api_server(seed: int) -> None:
     assert (phase, boots) == ("Done", 2)
     assert boot_id == true_boot_id
     assert completed >= 2
+
+
+def test_a_quiet_fleet_writes_little_more_than_heartbeats() -> None:
+    async def scenario(cluster: Cluster) -> int:
+        await cluster.clock.sleep(600)
+        before = cluster.store.version
+        await cluster.clock.sleep(7200)
+        return cluster.store.version - before
+
+    leases = 16 * 7200 * (1 / Rates().node_heartbeat_s + 1 / Rates().agent_heartbeat_s)
+    assert play(plant(nodes=16), scenario) <= 1.1 * leases
 
 
 # Determinism

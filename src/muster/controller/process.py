@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from muster.certify.controller import CertificationController
 from muster.clock import Clock, ScaledClock
 from muster.kube.api import LEASES, KubeApi, NotFoundError
 from muster.kube.election import Election
@@ -27,13 +28,6 @@ class Controller(Protocol):
     async def run(self) -> None: ...
 
 
-def certification_controller(api: KubeApi, clock: Clock) -> Controller:
-    """The controller that carries out certifications."""
-    from muster.certify.controller import CertificationController
-
-    return CertificationController(api, clock)
-
-
 class ControllerProcess:
     """Any number of these may run; the one that holds the lease works, the others wait."""
 
@@ -44,7 +38,7 @@ class ControllerProcess:
         identity: str,
         *,
         tell: Callable[[str], None] = log.info,
-        certifications: Callable[[KubeApi, Clock], Controller] = certification_controller,
+        certifications: Callable[[KubeApi, Clock], Controller] = CertificationController,
     ) -> None:
         """`api_factory` makes a client; it is called twice, so that a busy controller cannot delay the election.
 

@@ -29,7 +29,7 @@ class Narrator:
         self._clock = clock
         self._say = say
         self._chapter = chapter
-        self._entered: dict[str, tuple[State, str]] = {}
+        self._told: dict[str, tuple[Transition, ...]] = {}
         self._phases: dict[str, Phase] = {}
         self._repairs: dict[str, RepairPhase] = {}
         self._seen: dict[str, Certification] = {}
@@ -66,13 +66,12 @@ class Narrator:
         life = health.status.lifecycle if health is not None else None
         if life is None or not life.history:
             return
-        last = life.history[-1]
-        mark = (last.state, last.at.isoformat())
-        if self._entered.get(name) == mark:
-            return
-        self._entered[name] = mark
-        if _is_told(last):
-            self.tell(name, transition_sentence(life, last))
+        # The newest steps that were not told yet: several can come in one write, and old ones may be cut off.
+        told = self._told.get(name, ())
+        self._told[name] = life.history
+        for step in (s for s in life.history if s not in told and (not told or s.at >= told[-1].at)):
+            if _is_told(step):
+                self.tell(name, transition_sentence(life, step))
 
     def _certification_changed(self, name: str) -> None:
         certification = self._certifications.get(name)
@@ -119,11 +118,8 @@ def _is_told(step: Transition) -> bool:
 def transition_sentence(life: Lifecycle, step: Transition) -> str:
     """What a transition means, in one sentence."""
     why = plain(step.cause.message or step.cause.name or step.cause.kind.value, 200)
-    ticket = f" Ticket {life.episode.ticket}." if life.episode and life.episode.ticket else ""
-    if step.state is State.REPAIRING and life.episode is not None and life.episode.attempts:
-        attempt = life.episode.attempts[-1]
-        return f"-> {step.state.value}, {attempt.rung} (attempt {attempt.attempt}): {why}"
-    return f"-> {step.state.value}: {why}{ticket}"
+    ticket = life.episode.ticket if life.episode and step.state is State.OUT_OF_SERVICE else ""
+    return f"-> {step.state.value}: {why}{f' Ticket {ticket}.' if ticket else ''}"
 
 
 def certification_sentence(certification: Certification) -> str:

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -39,7 +39,11 @@ class ControllerDiesError(MusterError):
     """The controller process does not stay up."""
 
 
-async def play(plant: Plant, out: TextIO, speed: float) -> Outcome:
+Beside = Callable[[Cluster, Clock], Awaitable[None]]
+"""Something that a caller does in the cluster while the story goes on."""
+
+
+async def play(plant: Plant, out: TextIO, speed: float, beside: Beside | None = None) -> Outcome:
     """Play `plant` with `muster controller run` as a child process that is started again whenever it dies."""
     clock = ScaledClock(DEFAULT_START, time.time(), speed)
     view = PlainView(out, DEFAULT_START, 0.0)
@@ -49,7 +53,24 @@ async def play(plant: Plant, out: TextIO, speed: float) -> Outcome:
             kubeconfig = Path(folder) / "kubeconfig"
             _write_private(kubeconfig, server.kubeconfig(USER))
             keeper = _Keeper(kubeconfig, Path(folder) / "controller.log", clock, out)
-            return await story.play(keeper.run)
+
+            async def controllers(cluster: Cluster, clock: Clock) -> None:
+                work = [keeper.run(), *([beside(cluster, clock)] if beside is not None else [])]
+                await _together([asyncio.ensure_future(w) for w in work])
+
+            return await story.play(controllers)
+
+
+async def _together(tasks: Sequence[asyncio.Future[None]]) -> None:
+    """Until one fails, which is raised as it is, or all end."""
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _write_private(path: Path, text: str) -> None:
@@ -66,7 +87,8 @@ class _Keeper:
         self._clock = clock
         self._out = out
 
-    async def run(self, cluster: Cluster, clock: Clock) -> None:  # noqa: ARG002 - reached over HTTPS instead
+    async def run(self) -> None:
+        """Start, wait, start again, for ever. Raises ControllerDiesError when that does not help."""
         deaths = 0
         number = 0
         while True:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -20,6 +22,8 @@ COUNTED = (ReadingClass.IDENTITY, ReadingClass.STACK)
 
 NAME_LIMIT = 120
 SENTENCE_LIMIT = 400
+SHOWN = 3
+_INDEX = re.compile(r"\.\d+\.")
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,26 @@ def counted_digest(fingerprint: Fingerprint) -> str:
 
 def drift_of(certificate: Certificate, observed: Observed) -> tuple[Change, ...]:
     """Every reading that differs between the certificate and the node, sorted by name."""
-    if certificate.fingerprint.digest == observed.fingerprint.digest:
+    before, after = certificate.fingerprint, observed.fingerprint
+    if before.digest == after.digest:
         return ()
-    return changes(certificate.fingerprint, observed.fingerprint)
+    return _changes(_Pair(before.digest, after.digest, before, after))
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two fingerprints, told apart by their digests alone."""
+
+    old: str
+    new: str
+    before: Fingerprint = field(compare=False)
+    after: Fingerprint = field(compare=False)
+
+
+@lru_cache(maxsize=4096)
+def _changes(pair: _Pair) -> tuple[Change, ...]:
+    # Asked in every decision about every node under grace, for thousands of nodes with hundreds of readings.
+    return changes(pair.before, pair.after)
 
 
 def staleness(
@@ -78,10 +99,18 @@ def reported_only(certificate: Certificate, observed: Observed | None, policy: D
 
 
 def drift_cause(changed: tuple[Change, ...]) -> Cause:
-    """Names the change by what the readings became: equal on every node that the same roll-out reached."""
-    name = ";".join(f"{c.name}={c.after or 'absent'}" for c in changed)
-    message = "; ".join(c.sentence() for c in changed)
-    return Cause(kind=CauseKind.DRIFT, name=name[:NAME_LIMIT], message=f"{message[:SENTENCE_LIMIT]}.")
+    """Names the change by what the readings became: equal on every node that the same roll-out reached.
+
+    Readings that differ by an index alone (`gpu.0.firmware`, `gpu.1.firmware`) count as one.
+    """
+    names = sorted({f"{_INDEX.sub('.*.', c.name)}={c.after or 'absent'}" for c in changed})
+    first: dict[str, Change] = {}
+    for change in changed:
+        first.setdefault(_INDEX.sub(".*.", change.name), change)
+    sentences = [c.sentence() for c in first.values()]
+    more = f" and {len(sentences) - SHOWN} more" if len(sentences) > SHOWN else ""
+    message = "; ".join(sentences[:SHOWN]) + more
+    return Cause(kind=CauseKind.DRIFT, name=";".join(names)[:NAME_LIMIT], message=f"{message[:SENTENCE_LIMIT]}.")
 
 
 def in_grace(certificate: Certificate, because: str, now: datetime) -> Certificate:

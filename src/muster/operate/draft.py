@@ -13,7 +13,7 @@ from muster.operate.budget import Grant, Wait, may_disrupt
 from muster.operate.certificates import voided
 from muster.operate.episode import never_served, open_episode
 from muster.operate.lifecycle import Trigger, move, remember
-from muster.operate.model import BlockerKind, Decision, FleetView, Intent, NodeView, Note
+from muster.operate.model import BlockerKind, Decision, FleetView, Intent, NodeView, Note, PodView
 from muster.operate.policy import MILDEST_FIRST, EffectivePolicy, Judgement, judge
 from muster.resources.fault import Fault, Severity
 from muster.resources.fault_policy import Disposition
@@ -67,6 +67,11 @@ class Draft:
         """What the agent sees, unless it is about an earlier incarnation of the node."""
         seen = self.node.observed
         return seen if seen is not None and seen.node_uid == self.node.uid else None
+
+    @property
+    def work(self) -> tuple[PodView, ...]:
+        """Work that a drain must wait for. On a node that is not Ready nothing confirms that a pod is gone."""
+        return tuple(p for p in self.node.work if self.node.ready or not p.deleting)
 
     @property
     def agent_silent(self) -> bool:

@@ -67,8 +67,11 @@ def _evict(
             intents.append(DeletePod(pod, episode))
         else:
             intents.append(EvictPod(pod, episode))
+    if not protected and overdue:
+        late = f"The drain's deadline is over and {_named(work)} have not left; a person must look."
+        return DrainStep(tuple(intents), late, overdue=True)
     if not protected:
-        return DrainStep(tuple(intents), _waiting(work, "leave"))
+        return DrainStep(tuple(intents), _waiting(work, "leave"), deadline)
     sentence = f"A PodDisruptionBudget forbids the eviction of {_named(protected)}"
     if not overdue:
         escalation = "they are deleted" if policy.force_after_deadline else "a person is asked"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from muster.operate.batch import BatchPlan, Partner, Waiter, plan_batches
@@ -16,6 +16,10 @@ from muster.operate.policy import EffectivePolicy
 from muster.operate.waves import Candidate, Outcome, outcome_of, plan_wave
 from muster.resources.fault_policy import DriftAction
 from muster.resources.node_health import Lifecycle, Standing, State
+
+STILL_USED = (
+    "A certification that no longer counts for the node still uses it; the next one follows when it has ended."
+)
 
 HAD_FAULT = "a closed fault"
 """The change that nodes share whose fault went away before the budget let them be held."""
@@ -55,14 +59,18 @@ def plan_fleet(nodes: Iterable[PlannedNode], usage: Usage, now: datetime) -> Fle
             if node.policy.budget_selector:
                 groups[node.view.name] = _group(labels, node.policy)
     serving = [n for n in ordered if n.view.lifecycle is not None and n.view.lifecycle.state is State.IN_SERVICE]
+    waiters = [w for n in ordered if (w := _waiter(n)) is not None]
+    used = {n.view.name for n in ordered if n.in_test}
+    batches = plan_batches(
+        [w for w in waiters if w.member.name not in used],
+        [p for n in serving if (p := _partner(n)) is not None],
+        now,
+        in_service=len(serving),
+    )
+    occupied = {w.member.name: STILL_USED for w in waiters if w.member.name in used}
     return FleetPlan(
         wave=plan_wave(candidates, outcomes, usage, now, groups),
-        batches=plan_batches(
-            [w for n in ordered if (w := _waiter(n)) is not None],
-            [p for n in serving if (p := _partner(n)) is not None],
-            now,
-            in_service=len(serving),
-        ),
+        batches=replace(batches, waits={**batches.waits, **occupied}),
     )
 
 
@@ -97,7 +105,7 @@ def _waiter(node: PlannedNode) -> Waiter | None:
     if life is None or life.state is not State.UNCERTIFIED or life.episode is None or observed is None:
         return None
     ready_since = next((b.since for b in life.blockers if b.kind == BlockerKind.BATCH), None)
-    if ready_since is None or node.in_test:
+    if ready_since is None:
         return None
     request = TestRequest(
         episode=life.episode.id,

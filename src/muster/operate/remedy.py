@@ -59,12 +59,12 @@ def draining(d: Draft) -> None:
     if not d.disqualifying and _root(d).kind is not CauseKind.CERTIFICATION:
         _cleared(d)
         return
-    if not d.node.work:
+    if not d.work:
         _advance(d)
         return
     if _stopped(d) or d.life.episode is None:
         return
-    step = drain_step(d.node.work, d.node.refusals, d.policy.drain, d.life.since, d.life.episode.id, d.now)
+    step = drain_step(d.work, d.node.refusals, d.policy.drain, d.life.since, d.life.episode.id, d.now)
     d.intend(*step.intents)
     d.wake(step.recheck_at)
     if step.intents:
@@ -141,7 +141,7 @@ def _advance(d: Draft) -> None:
     if worst is not None and disposition is Disposition.HOLD:
         d.block(BlockerKind.FAULT, f"Fault {worst.fault.key()} is open (rule {worst.judgement.rule} only holds).")
         return
-    if d.node.work and d.life.state is State.QUARANTINED:
+    if d.work and d.life.state is State.QUARANTINED:
         cause = worst.cause() if worst is not None else _root(d)
         d.update(cordon=True)
         d.take(Trigger.DRAIN_STARTED, cause)

@@ -55,7 +55,7 @@ class _NodeInfo(msgspec.Struct, frozen=True):
 
 class _NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
     conditions: tuple[_Condition, ...] = ()
-    capacity: dict[str, str] = {}
+    capacity: dict[str, str | int] = {}
     node_info: _NodeInfo = _NodeInfo()
 
 
@@ -104,14 +104,14 @@ def node_record(raw: bytes) -> NodeRecord:
         taints=node.spec.taints,
         ready=ready == "True",
         boot_id=node.status.node_info.boot_id,
-        gpus=labels.get(GPU_PRESENT_LABEL) == "true" or node.status.capacity.get(GPU_RESOURCE, "0") != "0",
+        gpus=labels.get(GPU_PRESENT_LABEL) == "true" or str(node.status.capacity.get(GPU_RESOURCE, 0)) != "0",
         condition=msgspec.to_builtins(own) if own is not None else None,
     )
 
 
 class _Resources(msgspec.Struct, frozen=True):
-    limits: dict[str, str] = {}
-    requests: dict[str, str] = {}
+    limits: dict[str, str | int] = {}
+    requests: dict[str, str | int] = {}
 
 
 class _Container(msgspec.Struct, frozen=True):
@@ -171,7 +171,8 @@ def pod_view(raw: bytes) -> PodView | None:
 
 def _gpus(resources: _Resources) -> int:
     wanted = {**resources.requests, **resources.limits}
-    return sum(int(v) for k, v in wanted.items() if k.startswith(GPU_PREFIX) and v.isascii() and v.isdigit())
+    counts = [str(v) for k, v in wanted.items() if k.startswith(GPU_PREFIX)]
+    return sum(int(c) for c in counts if c.isascii() and c.isdigit())
 
 
 class _LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):

@@ -85,5 +85,5 @@ def from_object(model: type[M], obj: dict[str, Any]) -> M:
 
 def to_object(value: msgspec.Struct) -> dict[str, Any]:
     """Encode a model into plain JSON values (times as RFC 3339 text, tuples as lists, defaults left out)."""
-    encoded: dict[str, Any] = msgspec.to_builtins(value)
+    encoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     return encoded

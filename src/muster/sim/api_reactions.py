@@ -5,6 +5,8 @@ A real cluster does this in controllers a moment later; here it follows the chan
 
 from __future__ import annotations
 
+from collections import deque
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from muster.kube.api import EventType
@@ -51,6 +53,24 @@ class OwnerIndex:
         return [(kind, key) for (_, key), kind in self.dependents.get(uid, {}).items()]
 
 
+class EventExpiry:
+    """Events go an hour after they were last written, as on a real server."""
+
+    def __init__(self, ttl_s: float = 3600.0) -> None:
+        self._ttl = timedelta(seconds=ttl_s)
+        self._queue: deque[tuple[datetime, Key, int]] = deque()
+
+    def update(self, store: Store, kind: Kind, change: Change) -> None:
+        now = store.now()
+        if change.type is not EventType.DELETED:
+            self._queue.append((now + self._ttl, change.key, change.number))
+        while self._queue and self._queue[0][0] <= now:
+            _, key, number = self._queue.popleft()
+            found = store.find(kind, key)
+            if found is not None and found.number == number:
+                store.remove(kind, key)
+
+
 def owners_of(obj: dict[str, Any]) -> tuple[str, ...]:
     """The uids of an object's owners."""
     return tuple(owner["uid"] for owner in obj["metadata"].get("ownerReferences") or ())
@@ -59,6 +79,8 @@ def owners_of(obj: dict[str, Any]) -> tuple[str, ...]:
 def react(store: Store, kind: Kind, change: Change) -> None:
     """Everything that follows from one change."""
     store.owners.update(kind, change)
+    if kind.storage == "events":
+        store.event_expiry.update(store, kind, change)
     if kind.plural == "customresourcedefinitions":
         custom_resources.react(store, change)
     if kind.plural in ("pods", "poddisruptionbudgets") and not kind.custom:

@@ -74,6 +74,8 @@ def serve(store: Store, access: Access, call: Call) -> Answer:
     for plural, _ in REVIEWS.get((target.group, target.version), ()):
         if plural == target.plural:
             return _review(access, call)
+    if (target.group, target.version, target.plural) == ("", "v1", "bindings"):
+        return _bind(store, call)
     kind = store.registry_kind(target.group, target.version, target.plural)
     if target.namespace and not kind.namespaced:
         raise unknown_resource()
@@ -105,6 +107,19 @@ def _review(access: Access, call: Call) -> Answer:
     if call.verb != "create":
         raise method_not_allowed("the server does not allow this method on the requested resource")
     return Answer(201, encode(access.review(call.target.plural, _object(call), call.user)))
+
+
+def _bind(store: Store, call: Call) -> Answer:
+    """`bindings` is only created: the name in the body is the pod's."""
+    if call.verb != "create":
+        raise method_not_allowed("the server does not allow this method on the requested resource")
+    body = _object(call)
+    metadata = body.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(name, str) or not name:
+        raise bad_request("a Binding needs the name of its pod in metadata.name")
+    store.bind(name, call.target.namespace, body, _write_options(call))
+    return Answer(201, _SUCCESS)
 
 
 def _serve_subresource(store: Store, kind: Kind, call: Call) -> Answer:

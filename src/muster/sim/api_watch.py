@@ -59,6 +59,8 @@ class Watch:
         self._storage: Storage = store.storage(kind)
         self._epoch = store.watch_epoch
         self._start = store.version
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiter: asyncio.Future[None] | None = None
         number = parse_version(options.resource_version)
         initial = options.send_initial_events
         if initial and not options.bookmarks:
@@ -85,6 +87,13 @@ class Watch:
 
         Raises StatusError 410 when history was forgotten, ConnectionDroppedError.
         """
+        try:
+            async for batch in self._batches():
+                yield batch
+        finally:
+            self._end()
+
+    async def _batches(self) -> AsyncIterator[list[WatchItem]]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._options.timeout_s
         drop_at = None if self._options.drop_after_s is None else loop.time() + self._options.drop_after_s
@@ -102,6 +111,8 @@ class Watch:
                 yield pending
             if self._position != self._storage.end or self._store.watch_epoch != self._epoch:
                 continue
+            if self._storage.closed:
+                return
             now = loop.time()
             ends = now >= deadline
             if self._options.bookmarks and (ends or now >= next_bookmark):
@@ -123,7 +134,8 @@ class Watch:
             if not self._namespace or change.key[0] == self._namespace:
                 seen = self._seen(change)
                 if seen is not None:
-                    items.append(WatchItem(seen, change.number, change.current))
+                    left = seen is EventType.DELETED and change.type is not EventType.DELETED
+                    items.append(WatchItem(seen, change.number, _as_left(change) if left else change.current))
         return items
 
     def _seen(self, change: Change) -> EventType | None:
@@ -139,16 +151,29 @@ class Watch:
         return EventType.DELETED if before else None
 
     async def _sleep_until(self, when: float) -> None:
-        loop = asyncio.get_running_loop()
-        waiter = self._storage.wait()
-        timer = loop.call_at(when, _wake, waiter)
+        """Wait for the next change, at most until `when` on the loop's clock."""
+        if self._timer is None or self._timer.cancelled() or self._timer.when() != when:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_at(when, self._ring)
+        self._waiter = self._storage.wait()
         try:
-            await waiter
+            await self._waiter
         finally:
-            timer.cancel()
-            self._storage.drop_waiter(waiter)
+            self._storage.drop_waiter(self._waiter)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+def _as_left(change: Change) -> Version:
+    """What a selector no longer shows: the last state that it showed, under the number of the change."""
+    shown = change.previous.obj if change.previous is not None else change.current.obj
+    return Version({**shown, "metadata": {**shown["metadata"], "resourceVersion": str(change.number)}}, change.number)

@@ -96,11 +96,14 @@ def _insert(
     obj = {"apiVersion": kind.api_version, "kind": kind.name, **obj, "metadata": metadata}
     obj = prepared(kind, obj, None, options)
     if managers is None:
-        changes = compare({"metadata": {}}, obj, kind.shape)
+        changes = compare(_EMPTY if kind.custom is None else {"metadata": {}}, obj, kind.shape)
         managers = after_update((), changes, options.manager, kind.api_version, subresource, store.timestamp())
     _refuse(kind, metadata["name"], causes_of(kind, obj["metadata"], None) + _kind_causes(kind, obj, None))
     return _commit(store, kind, key, obj, managers, options)
 
+
+_EMPTY: Object = {"metadata": {}, "spec": {}, "status": {}}
+"""What a built-in object is before anybody set a field."""
 
 _NEVER_SENT = (
     "selfLink",
@@ -164,8 +167,9 @@ def _replace(
     """Make `obj` (in the form of `kind`) the next version. `managers` given: ownership is decided already."""
     convert = from_storage(kind)
     old = version.obj if convert is None else convert(version.obj)
-    sent_managed = (obj.get("metadata") or {}).get("managedFields")
-    metadata = carry_over(kind, old, checked_metadata(obj))
+    sent = checked_metadata(obj)
+    sent_managed = sent.get("managedFields")
+    metadata = carry_over(kind, old, sent)
     obj = _restricted(kind, old, {**obj, "metadata": metadata}, subresource)
     obj = prepared(kind, obj, old, options)
     obj = _with_generation(kind, old, obj)

@@ -128,11 +128,7 @@ _BOTH = ("requests", "limits")
 
 def causes_of(kind: Kind, obj: Object, old: Object | None) -> list[Cause]:
     """What is wrong with a built-in object (None as `old`: it is new)."""
-    causes = [
-        invalid_value(name, obj[name], "must be an object")
-        for name in ("spec", "status")
-        if name in kind.top and name in obj and not isinstance(obj[name], dict)
-    ]
+    causes = _type_causes(kind, obj)
     if causes:
         return causes
     match kind.name:
@@ -154,6 +150,49 @@ def causes_of(kind: Kind, obj: Object, old: Object | None) -> list[Cause]:
             return _workload_causes(kind.name, obj, old)
         case _:
             return []
+
+
+_OBJECTS = (
+    "spec",
+    "status",
+    "spec.selector",
+    "spec.template",
+    "spec.template.spec",
+    "involvedObject",
+    "source",
+    "series",
+)
+_LISTS_OF_OBJECTS = (
+    *("spec.containers", "spec.initContainers", "spec.taints", "spec.tolerations", "spec.ports", "status.conditions"),
+    *("status.containerStatuses", "status.addresses", "spec.template.spec.containers", "secrets"),
+)
+_WHOLE_NUMBERS = ("spec.replicas", "spec.terminationGracePeriodSeconds", "spec.completions", "count")
+_TEXTS = ("spec.nodeName", "status.phase", "status.reason", "reason", "message")
+
+
+def _type_causes(kind: Kind, obj: Object) -> list[Cause]:
+    """Fields that the server itself reads and that are not of their JSON type."""
+    causes: list[Cause] = []
+    for paths, wanted, word in (
+        (_OBJECTS, dict, "an object"),
+        (_LISTS_OF_OBJECTS, list, "a list of objects"),
+        (_WHOLE_NUMBERS, int, "a whole number"),
+        (_TEXTS, str, "a string"),
+    ):
+        for path in paths:
+            value = _at(obj, path) if path.partition(".")[0] in kind.top else None
+            fits = value is None or (isinstance(value, wanted) and not isinstance(value, bool))
+            if fits and isinstance(value, list):
+                fits = all(isinstance(item, dict) for item in value)
+            if not fits:
+                causes.append(invalid_value(path, value, f"must be {word}"))
+    return causes
+
+
+def _at(obj: Any, path: str) -> Any:
+    for name in path.split("."):
+        obj = obj.get(name) if isinstance(obj, dict) else None
+    return obj
 
 
 def _pod_causes(obj: Object, old: Object | None) -> list[Cause]:

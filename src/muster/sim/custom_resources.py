@@ -197,6 +197,8 @@ def react(store: Store, change: Change) -> None:
     crd = change.current.obj
     spec = crd["spec"]
     group, plural = spec["group"], spec["names"]["plural"]
+    if change.type is EventType.DELETED:
+        _remove_instances(store, kinds_of(crd))
     store.registry.remove(group, plural)
     if change.type is EventType.DELETED:
         store.drop_storage(f"{plural}.{group}")
@@ -205,6 +207,15 @@ def react(store: Store, change: Change) -> None:
         store.registry.add(kind)
     if (crd.get("status") or {}).get("acceptedNames") != _accepted(spec["names"]):
         _establish(store, change)
+
+
+def _remove_instances(store: Store, kinds: list[Kind]) -> None:
+    """The objects of a deleted definition go with it; their finalizers are not waited for."""
+    for kind in kinds[:1]:
+        keys = store.storage(kind).keys()
+        for key in keys:
+            if store.find(kind, key) is not None:
+                store.remove(kind, key)
 
 
 def _accepted(names: dict[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,8 @@ REVIEWS: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
 }
 """Resources that are only asked (created), never stored."""
 
+_CREATE_ONLY = {**REVIEWS, ("", "v1"): (("bindings", "Binding"),)}
+
 _SUBRESOURCES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "status": ("", "", "", ("get", "patch", "update")),
     "eviction": ("policy", "v1", "Eviction", ("create",)),
@@ -78,11 +80,11 @@ def resource_list(registry: Registry, group: str, version: str) -> Object | None
     for kind in _of(registry, group, version):
         resources.append(_resource(kind))
         resources += [_subresource(kind, name) for name in kind.subresources if name in _SUBRESOURCES]
-    for plural, name in REVIEWS.get((group, version), ()):
+    for plural, name in _CREATE_ONLY.get((group, version), ()):
         review = {
             "name": plural,
             "singularName": name.lower(),
-            "namespaced": False,
+            "namespaced": not group,
             "kind": name,
             "verbs": ["create"],
         }
@@ -153,12 +155,12 @@ def _discovered(registry: Registry, group: str, version: str) -> dict[str, Any]:
             "subresources": [_discovered_subresource(kind, n) for n in kind.subresources if n in _SUBRESOURCES],
         }
         resources.append({name: value for name, value in resource.items() if value not in ([], ())})
-    for plural, name in REVIEWS.get((group, version), ()):
+    for plural, name in _CREATE_ONLY.get((group, version), ()):
         resources.append(
             {
                 "resource": plural,
                 "responseKind": {"group": group, "version": version, "kind": name},
-                "scope": "Cluster",
+                "scope": "Cluster" if group else "Namespaced",
                 "singularResource": name.lower(),
                 "verbs": ["create"],
             }

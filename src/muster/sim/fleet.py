@@ -51,8 +51,8 @@ class Rates:
     """
 
     node_heartbeat_s: float = 600.0
-    agent_interval_s: float = 120.0
-    agent_heartbeat_s: float = 200.0
+    agent_interval_s: float = 180.0
+    agent_heartbeat_s: float = 240.0
 
 
 class Fleet:

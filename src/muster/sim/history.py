@@ -35,6 +35,10 @@ class Version:
             found = self._raw[api_version] = _encode(self.obj if convert is None else convert(self.obj))
         return found
 
+    def forget_raw(self) -> None:
+        """Free the encoded forms of a version that is no longer current; whoever lags behind encodes again."""
+        self._raw.clear()
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -58,6 +62,7 @@ class Storage:
         self._compacted = 0
         self._limit = limit
         self._waiters: list[asyncio.Future[None]] = []
+        self.closed = False
 
     def keys(self, namespace: str = "") -> list[Key]:
         """Keys in order, of one namespace or of all."""
@@ -74,6 +79,8 @@ class Storage:
             if change.previous is None:
                 insort(self._keys, change.key)
             self.objects[change.key] = change.current
+        if change.previous is not None:
+            change.previous.forget_raw()
         self._log.append(change)
         if len(self._log) > 2 * self._limit:
             gone = len(self._log) - self._limit

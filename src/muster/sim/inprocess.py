@@ -96,8 +96,9 @@ class InProcessApi:
 
         kind, watch = self._typed(act)
         try:
-            async for item in watch.events():
-                yield WatchEvent(item.type, self._event_raw(kind, item))
+            async for batch in watch.batches():
+                for item in batch:
+                    yield WatchEvent(item.type, self._event_raw(kind, item))
         except StatusError as error:
             raise error.to_api_error() from None
         except ConnectionDroppedError:

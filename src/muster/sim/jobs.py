@@ -16,7 +16,7 @@ from typing import Any
 from muster.clock import Clock
 from muster.kube.api import PODS, AlreadyExistsError, KubeApi, NotFoundError, Object, PatchType, ResourceType
 from muster.resources.base import GPU_RESOURCE
-from muster.sim.defects import DefectKind
+from muster.sim.defects import Defect, DefectKind
 from muster.sim.draws import rng
 from muster.sim.kubelet import End, Ended, Kubelets
 from muster.sim.nodes import ensure_namespace, rfc3339
@@ -193,9 +193,11 @@ class TrainingJobs:
         rate = self._rate([pod.node for pod in job.running.values()])
         started = self._clock.now()
         timer = self._tasks.start(self._wake_after(job, self._mix.startup_s + (job.work_s - job.done_s) / rate))
+        crash = self._tasks.start(self._crash_after_startup(job))
         while job.gone is None and not timer.done():
             await self._woken(job)
         timer.cancel()
+        crash.cancel()
         if job.gone is None:
             job.done_s = job.work_s
             return True
@@ -210,6 +212,19 @@ class TrainingJobs:
         how = "crashed" if why is Ended.EXITED else "was stopped"
         self._say("job", node, f"{job.name} {how} on {node} and lost {lost_s / 60:.0f} min of work; it restarts.")
         return False
+
+    async def _crash_after_startup(self, job: _Job) -> None:
+        """The first collective meets a GPU that does not work."""
+        await self._clock.sleep(self._mix.startup_s)
+        for pod in list(job.running.values()):
+            if any(self._crashes(job, defect) for defect in self._world.defects_of(pod.node)):
+                self._kubelets.exit(pod, CRASHED, "CUDA error: unspecified launch failure")
+                return
+
+    def _crashes(self, job: _Job, defect: Defect) -> bool:
+        if defect.kind is DefectKind.FLAKY_NODE:
+            return rng(self._world.seed, "flaky-job", job.name, job.attempt).random() < defect.probability
+        return defect.kind in (DefectKind.BAD_NODE, DefectKind.XID, DefectKind.NEEDS_REPLACEMENT)
 
     async def _wake_after(self, job: _Job, seconds: float) -> None:
         await self._clock.sleep(seconds)

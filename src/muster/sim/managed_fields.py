@@ -11,6 +11,9 @@ from muster.sim.field_sets import Changes, FieldSet, difference, intersection, u
 
 APPLY = "Apply"
 UPDATE = "Update"
+MAX_UPDATERS = 10
+"""Number of updating managers that a real API server keeps apart per object."""
+
 _LEAF: FieldSet = {}
 
 NOT_OWNED: FieldSet = {
@@ -114,7 +117,19 @@ def after_update(
     if not changed:
         return ordered([*others, *((mine,) if mine else ())])
     fields = union(mine.fields, changed) if mine else changed
-    return ordered([*others, Manager(name, UPDATE, api_version, subresource, now, fields)])
+    return ordered(_capped([*others, Manager(name, UPDATE, api_version, subresource, now, fields)]))
+
+
+def _capped(managers: list[Manager]) -> list[Manager]:
+    """At most MAX_UPDATERS updaters: the fields of the oldest ones are lumped together."""
+    updaters = sorted((m for m in managers if m.operation == UPDATE), key=lambda m: (m.time, m.name))
+    if len(updaters) <= MAX_UPDATERS:
+        return managers
+    surplus = updaters[: len(updaters) - MAX_UPDATERS + 1]
+    lump = replace(surplus[-1], name="ancient-changes", subresource="")
+    for manager in surplus[:-1]:
+        lump = replace(lump, fields=union(lump.fields, manager.fields))
+    return [*(m for m in managers if m not in surplus), lump]
 
 
 def without(managers: Iterable[Manager], fields: FieldSet) -> Managers:

@@ -39,8 +39,6 @@ class CelSchema(Protocol):
     @property
     def type(self) -> str: ...
     @property
-    def format(self) -> str: ...
-    @property
     def properties(self) -> Mapping[str, Any]: ...
     @property
     def values(self) -> Any: ...
@@ -149,7 +147,11 @@ def evaluate(rule: Rule, value: Any, old: Any, path: str, shown: Any) -> Cause |
 
 
 def to_cel(value: Any, schema: CelSchema) -> Any:
-    """A JSON value as CEL sees it: date-times as timestamps, numbers as doubles, awkward names escaped."""
+    """A JSON value as CEL sees it: numbers as doubles, awkward names escaped.
+
+    Date-times stay text, because the CEL library takes no timestamps inside dynamic values: a rule must write
+    `timestamp(self.at)`, which a real API server accepts too.
+    """
     if isinstance(value, dict):
         converted = {}
         for name, part in value.items():
@@ -162,13 +164,6 @@ def to_cel(value: Any, schema: CelSchema) -> Any:
         return [to_cel(item, schema.items) for item in value] if schema.items is not None else value
     if isinstance(value, int) and not isinstance(value, bool) and schema.type == "number":
         return float(value)
-    if isinstance(value, str) and schema.format == "date-time":
-        from datetime import datetime
-
-        try:
-            return datetime.fromisoformat(value)
-        except ValueError:
-            return value
     return value
 
 

@@ -127,6 +127,10 @@ _ALIASES = {
 }
 
 
+_STORED_AT = {"source": "source.component", "status.successful": "status.succeeded"}
+_ZERO_VALUES = {"unschedulable": "false", "hostNetwork": "false", "succeeded": "0"}
+
+
 def field_matcher(selector: str, supported: tuple[str, ...]) -> Matcher | None:
     """A matcher for `metadata.name=x,spec.nodeName!=y`; None when everything matches.
 
@@ -146,8 +150,7 @@ def field_matcher(selector: str, supported: tuple[str, ...]) -> Matcher | None:
         for alias, real in _ALIASES.items():
             if path.startswith(alias):
                 path = real + path[len(alias) :]
-        if path == "source":
-            path = "source.component"
+        path = _STORED_AT.get(path, path)
         terms.append((tuple(path.split(".")), found["op"] != "!=", found["value"]))
     return lambda obj: all((_field(obj, path) == value) is wanted for path, wanted, value in terms)
 
@@ -157,7 +160,7 @@ def _field(obj: Object, path: tuple[str, ...]) -> str:
     for part in path:
         value = value.get(part) if isinstance(value, dict) else None
     if value is None:
-        return "false" if path[-1] in ("unschedulable", "hostNetwork") else ""
+        return _ZERO_VALUES.get(path[-1], "")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -46,6 +46,7 @@ class ApiServer:
         self._port = port
         self._tls = tls
         self._runner: web.AppRunner | None = None
+        self._watching: dict[asyncio.Task[Any], None] = {}
         self.access.add_user("admin", (ADMIN_GROUP,))
 
     async def __aenter__(self) -> ApiServer:
@@ -70,7 +71,8 @@ class ApiServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._runner is not None:
-            self._store.drop_watches()
+            for task in list(self._watching):
+                task.cancel()
             await self._runner.cleanup()
             self._runner = None
 
@@ -162,6 +164,9 @@ class ApiServer:
         response = web.StreamResponse(headers={"Content-Type": _JSON, "Cache-Control": "no-cache, private"})
         response.enable_chunked_encoding()
         await response.prepare(request)
+        task = asyncio.current_task()
+        if task is not None:
+            self._watching[task] = None
         try:
             async for batch in watch.batches():
                 lines = [event_bytes(self._store, kind, item, call.form, include) for item in batch]
@@ -170,6 +175,9 @@ class ApiServer:
             await response.write(error_event(error))
         except ConnectionResetError:
             return response
+        finally:
+            if task is not None:
+                self._watching.pop(task, None)
         await response.write_eof()
         return response
 

@@ -46,13 +46,14 @@ class Store:
     watch can resume. `faults`, when set, decides per request what goes wrong.
     """
 
-    def __init__(self, clock: Clock, seed: int = 0, *, history_limit: int = 20_000) -> None:
+    def __init__(self, clock: Clock, seed: int = 0, *, history_limit: int = 10_000) -> None:
         self.clock = clock
         self.registry = Registry()
         self.faults: FaultHook | None = None
         self.version = 0
         self.watch_epoch = 0
         self.owners = api_reactions.OwnerIndex()
+        self.event_expiry = api_reactions.EventExpiry()
         self.rng = Random(seed)  # noqa: S311 - reproducible names, not secrets
         self._storages: dict[str, Storage] = {}
         self._history_limit = history_limit
@@ -81,7 +82,11 @@ class Store:
         return self._storages.get(name)
 
     def drop_storage(self, name: str) -> None:
-        self._storages.pop(name, None)
+        """End the watches of a resource that is served no more."""
+        storage = self._storages.pop(name, None)
+        if storage is not None:
+            storage.closed = True
+            storage.wake()
 
     # Time and identity
 

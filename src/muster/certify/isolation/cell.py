@@ -109,15 +109,24 @@ class CellState:
                 case _:
                     grouped[run.nodes] = passed
         screening = self.screening.after(local, pairs, wasted)
+        for nodes, passed in sorted(grouped.items()):
+            if passed and len(nodes) > 2 and self._sees_links(self.groups[-1].test):
+                screening = screening.with_group_pass(nodes)
         groups = self.groups
         if grouped:
-            group = replace(groups[-1], unmeasured=unmeasured)
-            groups = (*groups[:-1], narrowing.after(group, grouped))
+            group = narrowing.after(replace(groups[-1], unmeasured=unmeasured), grouped)
+            if group.pointing and group.candidates != groups[-1].candidates:
+                screening = screening.with_group_fails(group.candidates, group.pointing)
+            groups = (*groups[:-1], group)
         return replace(self, screening=screening, groups=groups)
 
     def without(self, node: str, why: str) -> CellState:
         """The state with `node` withdrawn."""
         return replace(self, screening=self.screening.without(node, why))
+
+    def _sees_links(self, test: str) -> bool:
+        """A ring or tree uses few of the links of a group; all-to-all uses every one."""
+        return self.screening.plan.test(test).collective == "all-to-all"
 
     def _is_pair_test(self, test: str) -> bool:
         pair = self.screening.plan.pair_test()

@@ -8,7 +8,7 @@ is it that the other end, judged by its other runs alone, was the cause? Nothing
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from muster.certify.isolation.likelihood import (
     CLEARED,
@@ -25,6 +25,8 @@ NODE_PRIOR = 0.01
 PARTNER_PRIOR = 0.002
 LINK_PRIOR = 0.001
 SWEEPS = 5
+GROUP_FAILS_LIMIT = 8
+"""Failed group runs that count at most, since their cause is inferred and not seen."""
 COUNT_LIMIT = 60
 """Passes beyond this add nothing but floating point underflow."""
 
@@ -49,6 +51,8 @@ class PairEvidence:
     """Partners that each node was tested with, in no order that matters."""
     failed: tuple[Pair, ...] = ()
     """Pairs with at least one failure, sorted."""
+    group_fails: Mapping[Pair, int] = field(default_factory=dict)
+    """Failed group runs that pointed at the pair and at neither end: all with both ends failed, others passed."""
 
     def with_runs(self, runs: Iterable[tuple[str, str, bool]]) -> PairEvidence:
         """The evidence with further runs (two nodes, passed or not) added."""
@@ -68,7 +72,23 @@ class PairEvidence:
             else:
                 tallies[pair] = Tally(known.fails + 1, known.passes)
                 failed.add(pair)
-        return PairEvidence(tallies, passes, mates, tuple(sorted(failed)))
+        return replace(self, tallies=tallies, passes=passes, mates=mates, failed=tuple(sorted(failed)))
+
+    def with_group_pass(self, nodes: Iterable[str]) -> PairEvidence:
+        """The evidence with one passed run over a whole group that exercises all its links."""
+        members = set(nodes)
+        passes = dict(self.passes)
+        for name in members:
+            passes[name] = passes.get(name, 0) + 1
+        tallies = dict(self.tallies)
+        for pair in self.failed:
+            if members.issuperset(pair):
+                tallies[pair] = Tally(tallies[pair].fails, tallies[pair].passes + 1)
+        return replace(self, tallies=tallies, passes=passes)
+
+    def with_group_fails(self, pairs: Iterable[Pair], fails: int) -> PairEvidence:
+        """The evidence with `fails` failed group runs that a bad link of any of `pairs` explains, and no bad end."""
+        return replace(self, group_fails={**self.group_fails, **dict.fromkeys(pairs, min(fails, GROUP_FAILS_LIMIT))})
 
     def passes_without(self, node: str, mate: str) -> int:
         tally = self.tallies.get(pair_of(node, mate))
@@ -91,9 +111,11 @@ class Judgement:
     nodes: Mapping[str, float]
     """Ratio of every node that has a failed run."""
     links: Mapping[Pair, float]
-    """Ratio of every pair that has a failed run."""
+    """Ratio of every pair that has a failed run, both ends taken as good: a bad link against chance."""
     link_odds: Mapping[Pair, float]
-    """Probability that the link was the cause of the next failure of the pair."""
+    """How much likelier a bad link is than a bad end as the cause of the pair's failures, priors included."""
+    link_cause: Mapping[Pair, float]
+    """Probability that the link makes the next run of the pair fail."""
     grid: Grid
 
     def node_ratio(self, node: str, passes: int) -> float:
@@ -140,6 +162,7 @@ class _Messages:
         self.priors = priors
         self.adjacency = adjacency
         self.states = (0.0, *grid.rates)
+        self.link_prior_cause = cause_probability(grid, LINK_PRIOR, [1.0] * len(grid.rates))
         self.spurious = spurious_rate(0.0, 0.0)
         self.total_runs = sum(t.passes + t.fails for t in evidence.tallies.values())
         self.base = {v: self._pass_factors(evidence.passes.get(v, 0)) for v in adjacency}
@@ -183,6 +206,8 @@ class _Messages:
         """Probability that the link fails a run, from the pair's runs but one, the end `seen_from` taken as good."""
         other = pair[0] if pair[1] == seen_from else pair[1]
         tally = self.evidence.tallies[pair]
+        if tally.fails == 1 and tally.passes == 0:
+            return self.link_prior_cause
         ends = [(w, q) for q, w in zip(self.states, self.cause[other, seen_from], strict=True)]
         factors = self._link_factors(Tally(tally.fails - 1, tally.passes), ends)
         return cause_probability(self.grid, LINK_PRIOR, factors)
@@ -227,14 +252,28 @@ class _Messages:
         nodes = {v: mixture(self.grid, self.factors(v)[0]) for v in sorted(self.adjacency)}
         links: dict[Pair, float] = {}
         odds: dict[Pair, float] = {}
+        cause: dict[Pair, float] = {}
         for pair in self.evidence.failed:
-            a, b = pair
+            tally = self.evidence.tallies[pair]
+            pointed = Tally(tally.fails + self.evidence.group_fails.get(pair, 0), tally.passes)
+            a, b = self.cause[pair], self.cause[pair[1], pair[0]]
+            links[pair] = mixture(self.grid, self._link_factors(tally, [(1.0, 0.0)]))
             ends = [
                 (wa * wb, 1.0 - (1.0 - qa) * (1.0 - qb))
-                for qa, wa in zip(self.states, self.cause[a, b], strict=True)
-                for qb, wb in zip(self.states, self.cause[b, a], strict=True)
+                for qa, wa in zip(self.states, a, strict=True)
+                for qb, wb in zip(self.states, b, strict=True)
             ]
-            factors = self._link_factors(self.evidence.tallies[pair], ends)
-            links[pair] = mixture(self.grid, factors)
-            odds[pair] = cause_probability(self.grid, LINK_PRIOR, factors)
-        return Judgement(self.spurious, nodes, links, odds, self.grid)
+            factors = self._link_factors(tally, ends)
+            cause[pair] = cause_probability(self.grid, LINK_PRIOR, factors)
+            bad_link = LINK_PRIOR * mixture(self.grid, self._link_factors(pointed, [(1.0, 0.0)])) * a[0] * b[0]
+            bad_end = sum(self._end_factors(pointed, ends[1:]))
+            odds[pair] = bad_link / max(bad_end, 1e-280)
+        return Judgement(self.spurious, nodes, links, odds, cause, self.grid)
+
+    def _end_factors(self, tally: Tally, ends: list[tuple[float, float]]) -> list[float]:
+        """Weight of each state of the ends (all but both good) over the likelihood with good ends and a good link."""
+        fail, passed = self.spurious, 1.0 - self.spurious
+        fails, passes = min(tally.fails, 40), min(tally.passes, COUNT_LIMIT)
+        return [
+            weight * ((1.0 - passed * (1.0 - rate)) / fail) ** fails * (1.0 - rate) ** passes for weight, rate in ends
+        ]

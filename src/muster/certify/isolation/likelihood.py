@@ -19,8 +19,8 @@ ALWAYS = 0.999
 SPURIOUS_PRIOR = (1.5, 150.0)
 """Spurious failures and runs counted before any run: a rate of 1 %, worth 150 runs."""
 
-CLEARED = 0.25
-"""A suspect whose ratio fell to this is no suspect any more: four times less likely to be bad than at the start."""
+CLEARED = 0.1
+"""A suspect whose ratio fell to this is no suspect any more: ten times less likely to be bad than at the start."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from muster.certify.isolation.evidence import Pair, pair_of
 from muster.certify.isolation.likelihood import Grid, evidence, spurious_rate
 from muster.certify.isolation.plan import Request, Role
 
-MAX_ATTEMPTS = 4
+MAX_ATTEMPTS = 6
 """Times a failing set is narrowed before it is left unresolved."""
 
 STEADY_PASSES = 4
@@ -83,8 +83,12 @@ class Group:
     labels: Mapping[int, str] = field(default_factory=dict)
     """Node by label, ascending. Labels are spread evenly over the bits, so that each bit splits about in half."""
     bit: int = 0
+    agreed: int = 0
+    """Bits of the present split in which exactly one half failed."""
     items: tuple[Item, ...] = ()
     candidates: tuple[Pair, ...] = ()
+    pointing: int = 0
+    """Failed runs that a bad link among the candidates explains, if the whole split spoke of one link only."""
     tried: tuple[Pair, ...] = ()
     size: int = 2
     """Size of the groups in the last split."""
@@ -332,7 +336,8 @@ def _narrow(group: Group) -> Group:
     bits = (len(names) - 1).bit_length()
     labels = {(i << bits) // len(names): name for i, name in enumerate(names)}
     everything = Item(tuple(labels))
-    return replace(group, step=Step.SPLIT, labels=labels, bit=bits - 1, items=(everything,), candidates=(), wasted=0)
+    start_of_split = replace(group, candidates=(), agreed=0, pointing=0, wasted=0)
+    return replace(start_of_split, step=Step.SPLIT, labels=labels, bit=bits - 1, items=(everything,))
 
 
 def _after_split(group: Group, results: Mapping[tuple[str, ...], bool | None]) -> Group:
@@ -342,11 +347,12 @@ def _after_split(group: Group, results: Mapping[tuple[str, ...], bool | None]) -
         # A half without an outcome is repeated with the others of its round: a split needs both sides.
         return replace(group, wasted=group.wasted + 1) if group.wasted < MAX_WASTED else _give_up(group)
     items: list[Item] = []
+    agreed = group.agreed + (sum(1 for ok in outcomes if not ok) == 1)
     for index, item in enumerate(group.items):
         failed = [value for (_, i, value), ok in zip(runs, outcomes, strict=True) if i == index and not ok]
         halves = [Item(tuple(n for n in item.nodes if n >> group.bit & 1 == v), item.differ) for v in failed]
         items += halves or [Item(item.nodes, item.differ | 1 << group.bit)]
-    group = replace(group, items=tuple(items), bit=group.bit - 1, wasted=0)
+    group = replace(group, items=tuple(items), bit=group.bit - 1, agreed=agreed, wasted=0)
     return group if group.bit >= 0 else _leaves(group)
 
 
@@ -369,6 +375,7 @@ def _leaves(group: Group) -> Group:
     return replace(
         group,
         step=Step.CANDIDATES if fresh else Step.SCALE,
+        pointing=group.agreed + group.fails if len(group.items) == 1 and fresh else 0,
         candidates=fresh,
         size=max(2, len(group.labels) // (2 * len(group.items))),
         scale={n: Tallied() for n in open_nodes},

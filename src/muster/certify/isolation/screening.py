@@ -7,6 +7,7 @@ elsewhere, then nodes that were not paired often enough.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,8 +35,8 @@ MAX_INCONCLUSIVE = 4
 MAX_SEED_MATCHINGS = 6
 """Further matchings tried when not one pair passed yet and so nobody is proven good."""
 
-RERUN_FROM = 0.02
-"""A link is looked at again while it is at least this likely to be the cause of the pair's failures."""
+LINK_OPEN_FROM = 0.02
+"""A link stays in question while it is at least this likely to make the next run of its pair fail."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Limits:
     pair: float
     group: float
     link: float
+    link_odds: float
+    """Least odds of a bad link against a bad end. Ten partners of one flaky node may look like bad links."""
 
     @classmethod
     def of(cls, plan: Plan) -> Limits:
@@ -59,6 +62,7 @@ class Limits:
             pair=nodes / (error * SHARE_PAIR),
             group=nodes * groups / (error * SHARE_GROUP),
             link=links / (error * SHARE_LINK),
+            link_odds=10.0 / error,
         )
 
 
@@ -152,6 +156,7 @@ class Screening:
             pair
             for pair in self.pairs.failed
             if self.judgement.links[pair] >= self.limits.link
+            and self.judgement.link_odds[pair] >= self.limits.link_odds
             and all(end not in self.condemned and self.pairs.passes_without(end, _other(pair, end)) for end in pair)
         )
 
@@ -225,20 +230,35 @@ class Screening:
                 runs.append(Request(todo, (node,), Role.LOCAL))
         return runs
 
-    def _reruns(self, busy: set[str]) -> list[tuple[Pair, Role]]:
-        """Failed pairs whose ends pass elsewhere: is it the link, or was it chance?"""
-        chosen: list[tuple[Pair, Role]] = []
+    @cached_property
+    def open_links(self) -> tuple[Pair, ...]:
+        """Failed pairs whose ends pass elsewhere: is it the link, an end, or was it chance?"""
+        found = []
         for pair in self.pairs.failed:
-            if pair in self.bad_links or any(end in busy or end not in self._ready for end in pair):
+            if pair in self.bad_links or not all(self._in_play(end) for end in pair):
                 continue
             if not all(self.pairs.passes_without(end, _other(pair, end)) for end in pair):
                 continue
             tally = self.pairs.tallies[pair]
             first = tally.fails + tally.passes == 1 and any(end in self._suspected for end in pair)
             # An end with several failed partners is looked at with new partners first: two bad links are rarer.
-            if (first and all(self._failed_mates[end] == 1 for end in pair)) or self.judgement.link_odds[
-                pair
-            ] >= RERUN_FROM:
+            if (first and all(self._failed_mates[end] == 1 for end in pair)) or (
+                self.judgement.link_cause[pair] >= LINK_OPEN_FROM
+            ):
+                found.append(pair)
+        return tuple(found)
+
+    def _wants_rerun(self, pair: Pair) -> bool:
+        """Repeat the pair, or rather test its ends elsewhere? Whatever is further from its limit."""
+        against_chance = math.log(max(self.judgement.links[pair], 1.0)) / math.log(self.limits.link)
+        against_ends = math.log(max(self.judgement.link_odds[pair], 1.0)) / math.log(self.limits.link_odds)
+        return against_chance <= against_ends or against_ends >= 1.0
+
+    def _reruns(self, busy: set[str]) -> list[tuple[Pair, Role]]:
+        """Open links that are repeated now."""
+        chosen: list[tuple[Pair, Role]] = []
+        for pair in self.open_links:
+            if self._wants_rerun(pair) and not any(end in busy for end in pair):
                 busy.update(pair)
                 chosen.append((pair, Role.RERUN))
         return chosen
@@ -248,14 +268,16 @@ class Screening:
         chosen: list[tuple[Pair, Role]] = []
         free = [name for name in self.proven if name not in busy]
         use = {name: len(self.pairs.mates.get(name, ())) for name in free}
-        for suspect in sorted(self.suspects, key=lambda s: (-self.judgement.nodes[s], s)):
-            if suspect in busy or suspect not in self._ready:
+        ready = frozenset(self._ready)
+        ends = {end for pair in self.open_links for end in pair}
+        for suspect in sorted({*self.suspects, *ends}, key=lambda s: (-self.judgement.nodes[s], s)):
+            if suspect in busy or suspect not in ready:
                 continue
             best = min(
                 (
                     (self._pair_runs(suspect, name), use[name], self._far(suspect, name), index)
                     for index, name in enumerate(free)
-                    if name not in busy and pair_of(suspect, name) not in self.bad_links
+                    if name not in busy and name != suspect and pair_of(suspect, name) not in self.bad_links
                 ),
                 default=None,
             )
@@ -377,6 +399,14 @@ class Screening:
             given_up=gone,
             seed_matchings=self.seed_matchings + (not self.proven and bool(self.suspects)),
         )
+
+    def with_group_pass(self, nodes: Sequence[str]) -> Screening:
+        """The state after a group passed whose run exercises every link in it."""
+        return replace(self, pairs=self.pairs.with_group_pass(nodes))
+
+    def with_group_fails(self, pairs: Sequence[Pair], fails: int) -> Screening:
+        """The state after group runs failed in a way that a bad link among `pairs` explains."""
+        return replace(self, pairs=self.pairs.with_group_fails(pairs, fails))
 
     def without(self, node: str, why: str) -> Screening:
         """The state with `node` out of the game."""

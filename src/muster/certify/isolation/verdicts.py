@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from muster.certify.isolation.cell import CellState
-from muster.certify.isolation.evidence import Tally
 from muster.certify.isolation.narrowing import Group, scale_ratio
 from muster.certify.isolation.plan import WITHDRAWN, Plan, Verdicts
 from muster.resources.certification import Cost, LinkResult, NodeResult, NodeVerdict, Outcome, Reason, RunRecord
@@ -180,7 +179,9 @@ class _CellVerdicts:
             ratio = self.screening.judgement.links[a, b]
             runs = [r for r in self.by_node.get(a, []) if b in r.nodes and r.outcome is Outcome.FAIL]
             direct = [r for r in runs if pair_test is not None and r.test == pair_test.name]
-            bound = self.plan.budget.max_false_blame * self.screening.limits.link / ratio
+            limits = self.screening.limits
+            odds = self.screening.judgement.link_odds[a, b]
+            bound = self.plan.budget.max_false_blame * max(limits.link / ratio, limits.link_odds / odds)
             results.append(
                 LinkResult(
                     a=a,
@@ -191,7 +192,8 @@ class _CellVerdicts:
                     error_bound=_significant(min(1.0, bound)),
                 )
             )
-        for pair, tally in sorted(self._open_links().items()):
+        for pair in self.screening.open_links:
+            tally = self.screening.pairs.tallies[pair]
             results.append(
                 LinkResult(
                     a=pair[0],
@@ -201,17 +203,6 @@ class _CellVerdicts:
                 )
             )
         return results
-
-    def _open_links(self) -> Mapping[tuple[str, str], Tally]:
-        """Links that may well be bad while their ends pass elsewhere: the budget ended before they were decided."""
-        screening = self.screening
-        return {
-            pair: screening.pairs.tallies[pair]
-            for pair in screening.pairs.failed
-            if pair not in screening.bad_links
-            and screening.judgement.link_odds[pair] >= 0.1
-            and all(screening.settled(end) for end in pair)
-        }
 
     def unresolved(self) -> list[str]:
         found = []

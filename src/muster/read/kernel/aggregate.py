@@ -62,6 +62,8 @@ class Tracked:
         self.boot_ids: list[str] = []
         self.cleared = False
         self.follows: Code = None
+        self._merged: dict[int, Detection] = {}
+        """Detections that bring nothing new; a storm repeats the same few (kept, so that their ids stay theirs)."""
         self._evidence: dict[str, tuple[list[int], list[str], list[int]]] = {}
 
     @property
@@ -88,7 +90,12 @@ class Tracked:
             self._burst(finding, order)
         self.cleared = False
         self._times(finding)
-        self._merge(detection)
+        if id(detection) not in self._merged:
+            self._merge(detection)
+            if len(self._merged) < MAX_LISTED:
+                self._merged[id(detection)] = detection
+        elif "function" in self.listed and detection.details.get("function") is not None:
+            self._collect(detection)
         self._note(file, finding)
         if finding.boot_id and finding.boot_id not in self.boot_ids and len(self.boot_ids) < 16:
             self.boot_ids.append(finding.boot_id)

@@ -30,6 +30,8 @@ _SUBSYSTEM = re.compile(
     r"|device \w+ entered |[\w-]+ [0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: )"
 )
 _TRUNCATED_START = re.compile(r"\s*\d*\.?\d+\]\s")
+_DMESG_ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d ")
+_KMSG_LINE = re.compile(r"\d{1,6},\d+,\d+,[^;]*;|\d+\.\d+\]")
 _ENDINGS = (".", ")", "!", '"', "]", "}", ";")
 
 
@@ -46,8 +48,14 @@ def score(sample: bytes) -> float:
 
 
 def _known(line: str) -> bool:
+    """A record of the kernel, or any of syslog or the journal. A date alone is no sign: many programs log one."""
     origin = frame(line[:2000])
-    return (origin.framed and origin.moment is not None) or _SUBSYSTEM.match(origin.message) is not None
+    if not origin.framed:
+        return _SUBSYSTEM.match(line.lstrip()) is not None or "NVRM: " in line
+    if _SUBSYSTEM.match(origin.message) or _DMESG_ISO.match(line):
+        return True
+    plain_date = line[:1].isdigit() and _KMSG_LINE.match(line) is None and origin.tag is None
+    return origin.moment is not None and not plain_date
 
 
 def parse(inputs: Sequence[Input], context: Context) -> Report:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import msgspec
+
 from muster.read import pci
 from muster.read.kernel import driver, fabric, host, nic, pcie, xid
 from muster.read.kernel.finding import Detection, Finding, condition
 from muster.read.kernel.framing import Frame, frame
 from muster.read.kernel.prefilter import interesting
 from muster.read.source import MAX_LINE_BYTES, printable
-from muster.resources.fault import Entity, EntityKind
+from muster.resources.fault import EntityKind
 
 EVIDENCE_CHARACTERS = 400
+MAX_MESSAGE_CHARACTERS = 4096
 _MAX_GPUS = 1024
 _MAX_MEMORY = 2048
 _MAX_RECORD_GAP = 8
@@ -122,7 +125,9 @@ class KernelLogParser:
     def _messages(self, origin: Frame, number: int, shown: str, cut: bool) -> list[Finding]:
         found: list[Finding] = []
         for message in origin.message.split("\n") if "\n" in origin.message else (origin.message,):
-            found += self._message(origin, message.strip(), number, shown, cut)
+            # Patterns stay fast on hostile lines only if what they see is bounded.
+            short = message[:MAX_MESSAGE_CHARACTERS].strip()
+            found += self._message(origin, short, number, shown, cut or len(message) > MAX_MESSAGE_CHARACTERS)
         return found
 
     def _message(self, origin: Frame, message: str, number: int, shown: str, cut: bool) -> list[Finding]:
@@ -137,6 +142,7 @@ class KernelLogParser:
             detection = self._memory[key]
         else:
             detection = self._detect(origin, message, cut)
+            detection = self._named(detection) if detection is not None else None
             if len(self._memory) >= _MAX_MEMORY:
                 self._memory.clear()
             self._memory[key] = detection
@@ -222,26 +228,23 @@ class KernelLogParser:
     def _learn(self, detection: Detection) -> None:
         entity = detection.entity
         if detection.check == "gpu-identity" and entity.pci and entity.uuid and len(self.uuids) < _MAX_GPUS:
-            self.uuids[entity.pci] = entity.uuid
+            if self.uuids.get(entity.pci) != entity.uuid:
+                self.uuids[entity.pci] = entity.uuid
+                self._memory.clear()
         elif detection.check == "driver-version":
             self.driver_version = str(detection.details["driver_version"])
             self._memory.clear()
 
-    def _finding(self, record: _Record, detection: Detection, cut: bool = False) -> Finding:
+    def _named(self, detection: Detection) -> Detection:
+        """The detection with the UUID of its GPU, where the driver has announced it."""
         entity = detection.entity
-        if entity.kind in _GPU_KINDS and entity.pci in self.uuids and entity.uuid is None:
-            detection = detection.changed(
-                entity=Entity(
-                    kind=entity.kind,
-                    pci=entity.pci,
-                    uuid=self.uuids[entity.pci],
-                    index=entity.index,
-                    link=entity.link,
-                    port=entity.port,
-                )
-            )
+        if entity.kind not in _GPU_KINDS or entity.uuid is not None or entity.pci not in self.uuids:
+            return detection
+        return detection.changed(entity=msgspec.structs.replace(entity, uuid=self.uuids[entity.pci]))
+
+    def _finding(self, record: _Record, detection: Detection, cut: bool = False) -> Finding:
         return Finding(
-            detection=detection,
+            detection=self._named(detection),
             first=record.first.moment,
             last=record.last.moment,
             lines=tuple(record.lines),

@@ -14,7 +14,7 @@ from muster.read.source import MAX_LINE_BYTES, is_text
 BLOCK_BYTES = 64 * 1024
 """Small, so that one interesting line makes only its neighbourhood expensive."""
 
-_KEPT = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ/_bfgklvx"
+_KEPT = b"\nABCDEFGHIJKLMNOPQRSTUVWXYZ/_fgklvx"
 _DROPPED = bytes(byte for byte in range(256) if byte not in _KEPT)
 
 NEEDLES: tuple[bytes, ...] = (
@@ -99,8 +99,9 @@ def candidates(chunks: Iterable[bytes], tally: Tally) -> Iterator[Candidate]:
     number = 1
     for block, complete in _blocks(chunks, tally):
         _count(block, complete, tally)
-        yield from _scan(block, number, complete)
-        number += block.count(b"\n")
+        reduced = block.translate(None, _DROPPED)
+        yield from _scan(block, reduced, number, complete)
+        number += reduced.count(b"\n")
     tally.lines = number - 1 + (0 if tally.ends_complete else 1)
 
 
@@ -116,11 +117,15 @@ def _blocks(chunks: Iterable[bytes], tally: Tally) -> Iterator[tuple[bytes, bool
                 if end < 0:
                     continue
                 piece, skipping = piece[end:], False
-            block = rest + piece if rest else piece
-            end = block.rfind(b"\n") + 1
-            rest = block[end:]
-            if end:
-                yield block[:end], True
+                tally.blank -= 1  # the rest of the cut line is no line of its own
+            end = piece.rfind(b"\n") + 1
+            if end == 0:
+                rest += piece
+            elif end == len(piece) and not rest:
+                yield piece, True
+            else:
+                yield b"".join((rest, memoryview(piece)[:end])), True
+                rest = piece[end:]
             if len(rest) > MAX_LINE_BYTES:
                 tally.oversized += 1
                 yield rest[:MAX_LINE_BYTES], True
@@ -146,8 +151,7 @@ def _count(block: bytes, complete: bool, tally: Tally) -> None:
         tally.blank += sum(1 for line in lines[: -1 if complete else None] if not line.strip(b"\r"))
 
 
-def _scan(block: bytes, number: int, complete: bool) -> Iterator[Candidate]:
-    reduced = block.translate(None, _DROPPED)
+def _scan(block: bytes, reduced: bytes, number: int, complete: bool) -> Iterator[Candidate]:
     spans: dict[int, int] = {}
     for short, needles in _REDUCED.items():
         if short in reduced:

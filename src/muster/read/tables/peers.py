@@ -7,9 +7,8 @@ unknown, neither zero nor healthy. Codes that are faults by themselves are fault
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 from muster.errors import BadInputError
@@ -33,6 +32,12 @@ def score(sample: bytes) -> float:
     return 1.0 if len(header) >= 2 and any(cell in NODE_COLUMNS for cell in header) and len(lines) >= 2 else 0.0
 
 
+def _median(values: Iterable[float]) -> float:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
 @dataclass(frozen=True)
 class Sample:
     """Readings per node and what stands out of them."""
@@ -40,11 +45,11 @@ class Sample:
     readings: dict[str, float]
 
     def center(self) -> float:
-        return median(self.readings.values())
+        return _median(self.readings.values())
 
     def mad(self) -> float:
         center = self.center()
-        return median(abs(x - center) for x in self.readings.values())
+        return _median(abs(x - center) for x in self.readings.values())
 
     def z(self, node: str) -> float | None:
         """Robust z of a node; None when all others are equal and it is not (no scale to measure it by)."""

@@ -6,7 +6,6 @@ import csv
 import io
 from typing import Any
 
-from muster import yamlio
 from muster.errors import BadInputError
 from muster.read.source import MAX_TABLE_BYTES, Input
 
@@ -25,6 +24,8 @@ def content(item: Input) -> str:
 
 def mapping(item: Input) -> dict[str, Any]:
     """An input that holds one YAML (or JSON) mapping. Raises BadInputError."""
+    from muster import yamlio  # a log needs no YAML, and importing it costs more than reading a short log
+
     loaded = yamlio.loads(content(item), item.name)
     if not isinstance(loaded, dict):
         raise BadInputError(f"{item.name} must hold a mapping of names to values.")
