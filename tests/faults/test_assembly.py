@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.faults import assembly
 from muster.faults.assembly import Debounce, Limits, Sighting
-from muster.resources.fault import Entity, EntityKind, Hint, Scope, Severity
+from muster.resources.fault import Entity, EntityKind, Fault, Hint, Scope, Severity
 
 START = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
 LATER = START + timedelta(days=1)
@@ -55,15 +56,18 @@ def fresh(limits: Limits | None = None) -> assembly.Assembly:
 
 
 @given(SIGHTINGS, st.randoms(use_true_random=False))
-def test_order_does_not_matter(sightings: list[Sighting], rng: object) -> None:
+def test_order_does_not_matter(sightings: list[Sighting], rng: Random) -> None:
     shuffled = list(sightings)
-    rng.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis hands out a random.Random
+    rng.shuffle(shuffled)
     whole, _ = assembly.observe(fresh(), sightings, LATER)
     piecewise = fresh()
     for sighting in shuffled:
         piecewise, _ = assembly.observe(piecewise, [sighting], LATER)
-    strip = lambda faults: [(f.key(), f.severity, f.hint, f.scope, f.first_seen, f.last_seen) for f in faults]  # noqa: E731
-    assert strip(assembly.open_faults(whole)) == strip(assembly.open_faults(piecewise))
+    assert [_gist(f) for f in assembly.open_faults(whole)] == [_gist(f) for f in assembly.open_faults(piecewise)]
+
+
+def _gist(fault: Fault) -> tuple[object, ...]:
+    return (fault.key(), fault.severity, fault.hint, fault.scope, fault.message, fault.first_seen, fault.last_seen)
 
 
 @given(SIGHTINGS)

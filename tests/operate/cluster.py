@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from muster.clock import Clock
 from muster.kube.api import (
     CERTIFICATIONS,
     CRDS,
@@ -84,9 +85,15 @@ class TestCluster:
 
     __test__ = False
 
-    def __init__(self, clock: VirtualClock, machines: Sequence[Machine], policy: FaultPolicy = AUTOMATED) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        machines: Sequence[Machine],
+        policy: FaultPolicy = AUTOMATED,
+        store: Store | None = None,
+    ) -> None:
         self.clock = clock
-        self.store = Store(clock, seed=1)
+        self.store = store or Store(clock, seed=1)
         self.api: KubeApi = InProcessApi(self.store, user="test")
         self.machines = {m.name: m for m in machines}
         self.policy = policy

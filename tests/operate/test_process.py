@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +18,8 @@ from muster.kube.api import LEASES, NODE_HEALTHS, KubeApi, PatchType
 from muster.operate.carry_out import NotLeadingError
 from muster.resources.base import CONTROLLER_LEASE, SYSTEM_NAMESPACE
 from muster.sim.inprocess import InProcessApi
+from muster.sim.server import ApiServer
+from muster.sim.store import Store
 from muster.sim.virtual import VirtualClock, run_virtual
 from tests.operate.cluster import Machine, TestCluster, cluster, running
 
@@ -149,3 +153,46 @@ def test_the_verb_explains_itself() -> None:
     assert told.exit_code == 0
     assert "--kubeconfig" in told.output
     assert "--identity" in told.output
+
+
+@pytest.mark.full
+def test_the_verb_runs_against_a_server_and_stops_when_told(tmp_path: Path) -> None:
+    async def story() -> tuple[int | None, str]:
+        clock = SystemClock()
+        store = Store(clock, seed=1)
+        c = TestCluster(clock, machines(2), store=store)
+        async with ApiServer(store) as server:
+            await c.install()
+            kubeconfig = tmp_path / "kubeconfig"
+            kubeconfig.write_text(server.kubeconfig("admin"))
+            command = [
+                "-m",
+                "muster.cli.main",
+                "controller",
+                "run",
+                "--kubeconfig",
+                str(kubeconfig),
+                "--identity",
+                "t",
+            ]
+            child = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=asyncio.subprocess.PIPE)
+            try:
+                async with asyncio.timeout(60):
+                    while set((await c.states()).values()) != {"Uncertified"}:
+                        assert child.returncode is None
+                        await clock.sleep(0.1)
+                    while "taints" not in (await c.node("n00"))["spec"]:
+                        await clock.sleep(0.1)
+            finally:
+                if child.returncode is None:
+                    child.terminate()
+                _, told = await child.communicate()
+            lease = await c.api.get(LEASES, CONTROLLER_LEASE, SYSTEM_NAMESPACE)
+            assert not lease["spec"].get("holderIdentity")
+            return child.returncode, told.decode()
+
+    code, told = asyncio.run(story())
+    assert code == 0, told
+    assert "node n00: (new) -> Uncertified (new-node:" in told
+    assert "controller t leads" in told
+    assert "Traceback" not in told

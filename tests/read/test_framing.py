@@ -44,6 +44,7 @@ PREFIXES = {
     "syslog 5424": ("<4>1 2025-02-23T16:24:18Z node-1 kernel - - - ", Basis.UTC, "2025-02-23T16:24:18Z"),
     "pod log": ("node-7 | ", None, None),
     "cut date": ("16:24:18 2025] ", None, None),
+    "numbered": ("  17\t", None, None),
 }
 
 
@@ -94,6 +95,12 @@ def test_journal_json_in_all_its_shapes(message: object) -> None:
 )
 def test_other_programs_cannot_speak_for_the_kernel(line: str) -> None:
     assert KernelLogParser().feed([line.encode()]) == []
+
+
+@pytest.mark.parametrize("cut", range(1, 7))
+def test_a_first_line_that_lost_its_beginning(cut: int) -> None:
+    (fault,) = read_text(MESSAGE[cut:] + "\n", kind=None)["faults"]
+    assert (fault["code"], fault["entity"]["pci"]) == (79, "0000:3b:00.0")
 
 
 def test_fragments_of_kmsg_are_joined_and_count_once() -> None:

@@ -219,6 +219,14 @@ def test_neighbours_on_one_gpu_are_one_incident(gap_s: int) -> None:
     assert report["values"]["alerts"]["value"] == 1
 
 
+def test_dates_without_a_year_wrap() -> None:
+    prefix = "NVRM: Xid (PCI:0000:3b:00):"
+    report = read_text(
+        log(f"Dec 31 23:59:50 n kernel: {prefix} 31, pid=1", f"Jan  1 00:00:10 n kernel: {prefix} 62, x")
+    )
+    assert [(i["members"], i["window_s"]) for i in report["incidents"]] == [([31, 62], 20.0)]
+
+
 def test_distance_in_time_or_gpu_separates() -> None:
     assert read_text(log(xid(100, 31), xid(500, 62)))["incidents"] == []
     assert read_text(log(xid(100, 31), xid(101, 62, bus="01")))["incidents"] == []
@@ -346,8 +354,8 @@ def test_a_healthy_log_has_no_fault_and_says_how_little_that_proves() -> None:
 
 def bandwidth(bus: str, at: str, gbps: float = 252.048) -> str:
     return (
-        f"[   10.735323] pci 0000:{bus}:00.0: {gbps} Gb/s available PCIe bandwidth, limited by 16.0 GT/s PCIe x16 link"
-        f" at 0000:{at}:00.0 (capable of 504.112 Gb/s with 32.0 GT/s PCIe x16 link)"
+        f"[   10.735323] pci 0000:{bus}:00.0: {gbps} Gb/s available PCIe bandwidth, limited by 16.0 GT/s"
+        f" PCIe x16 link at 0000:{at}:00.0 (capable of 504.112 Gb/s with 32.0 GT/s PCIe x16 link)"
     )
 
 

@@ -1,104 +1,108 @@
-"""From nodes to cells: which nodes can be tested together, along which topology, and which cannot be tested at all."""
+"""From the nodes that a certification names to the plan: cells of equal nodes, and who cannot be tested. Pure."""
 
 from __future__ import annotations
 
-import hashlib
+import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
-from muster.certify.isolation.plan import Cell, Member, UntestedNode
-from muster.resources.base import CORDON_ANNOTATION, GPU_PRODUCT_LABEL
-from muster.resources.certification import Reason
-from muster.resources.topology import domain_of
+from muster.certify.catalogue import Profile, tests_of
+from muster.certify.isolation.plan import Cell, Member, Plan, UntestedNode
+from muster.certify.nodes import HealthFacts, NodeFacts, identity
+from muster.resources.certification import CertificationSpec, Reason
 
-PLATFORMS = {"aws": "aws", "gce": "gcp", "azure": "azure", "oci": "oci", "ocid1": "oci"}
-"""Platform by the scheme of `Node.spec.providerID`."""
-
-
-@dataclass(frozen=True)
-class NodeFacts:
-    """What grouping needs to know about a node."""
-
-    name: str
-    uid: str
-    boot_id: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-    provider_id: str = ""
-    gpus: int = 0
-    """Allocatable GPUs."""
-    ready: bool = True
-    unschedulable: bool = False
-    cordoned_by_muster: bool = False
-    fingerprint: str = ""
-    """Digest over the identity and stack readings of the agent, empty when there is no agent."""
-
-    @property
-    def product(self) -> str:
-        return self.labels.get(GPU_PRODUCT_LABEL, "")
-
-    @property
-    def identity(self) -> str:
-        """Changes when the node is replaced, reboots, or its hardware or stack changes."""
-        parts = "\n".join((self.uid, self.boot_id, self.fingerprint))
-        return hashlib.sha256(parts.encode()).hexdigest()[:16]
+Kind = tuple[str, str, str]
+"""Product, platform and instance type: nodes that differ in one of them are certified apart."""
 
 
-def platform_of(provider_id: str) -> str:
-    """`aws`, `gcp`, `azure`, `oci`, or empty when the provider ID tells none of them."""
-    return PLATFORMS.get(provider_id.partition(":")[0].partition(".")[0], "")
+def make_plan(
+    name: str,
+    spec: CertificationSpec,
+    profile: Profile,
+    nodes: Mapping[str, NodeFacts],
+    healths: Mapping[str, HealthFacts],
+    taken: Mapping[str, str] | None = None,
+) -> Plan:
+    """The plan of certification `name` over the nodes as they are now.
+
+    Different architectures become cells of their own: they are never outvoted by each other. `taken`: partner -> the
+    certification that uses it; such a partner is left out. The same input gives the same plan.
+    """
+    targets = sorted(dict.fromkeys(spec.nodes))
+    asked = frozenset(targets)
+    partners = sorted(p for p in dict.fromkeys(spec.partners) if p not in asked and p not in (taken or {}))
+    common = _common_gpus([nodes[n] for n in (*targets, *partners) if n in nodes])
+    untested: list[UntestedNode] = []
+    cells: dict[Kind, tuple[list[Member], list[Member]]] = {}
+    for index, names in enumerate((targets, partners)):
+        for node_name in names:
+            node = nodes.get(node_name)
+            obstacle = _obstacle(node_name, node, common)
+            if obstacle is not None:
+                untested += [obstacle] if index == 0 else []
+            elif node is not None:
+                member = Member(name=node.name, domain=node.domain, identity=identity(node, healths.get(node.name)))
+                cells.setdefault(_kind(node), ([], []))[index].append(member)
+    return Plan(
+        seed=zlib.crc32(name.encode()),
+        tests=tests_of(profile),
+        matchings=profile.matchings,
+        weakest_rate=profile.weakest_rate,
+        budget=spec.budget,
+        cells=tuple(
+            Cell(
+                product=kind[0],
+                platform=kind[1],
+                gpus=common[kind],
+                targets=tuple(_along_topology(cells[kind][0])),
+                partners=tuple(_along_topology(cells[kind][1])),
+            )
+            for kind in sorted(cells)
+            if cells[kind][0]
+        ),
+        untested=tuple(untested),
+    )
 
 
-def why_untested(name: str, facts: NodeFacts | None) -> UntestedNode | None:
-    """Why a node cannot take part, or None."""
-    if facts is None:
-        return UntestedNode(name=name, reason=Reason.SCHEDULING, message="There is no node with this name.")
-    if not facts.ready:
-        return UntestedNode(name=name, reason=Reason.SCHEDULING, message="The node is not Ready.")
-    if facts.unschedulable and not facts.cordoned_by_muster:
-        message = f"A person cordoned the node (no annotation {CORDON_ANNOTATION})."
-        return UntestedNode(name=name, reason=Reason.SCHEDULING, message=message)
-    if facts.gpus < 1:
-        return UntestedNode(name=name, reason=Reason.HARDWARE, message="The node offers no GPU.")
+def members_of(plan: Plan) -> dict[str, Member]:
+    """Everybody who takes part, by name, in plan order."""
+    return {m.name: m for cell in plan.cells for m in (*cell.targets, *cell.partners)}
+
+
+def gpus_of(plan: Plan) -> dict[str, int]:
+    """GPUs that a test takes on each node."""
+    return {m.name: cell.gpus for cell in plan.cells for m in (*cell.targets, *cell.partners)}
+
+
+def _kind(node: NodeFacts) -> Kind:
+    return (node.product, node.platform, node.instance_type)
+
+
+def _common_gpus(nodes: Sequence[NodeFacts]) -> dict[Kind, int]:
+    """GPUs that most nodes of a kind offer; of equally frequent numbers the larger."""
+    counts: dict[Kind, Counter[int]] = {}
+    for node in nodes:
+        counts.setdefault(_kind(node), Counter())[node.gpus] += 1
+    return {kind: max(seen, key=lambda gpus: (seen[gpus], gpus)) for kind, seen in counts.items()}
+
+
+def _obstacle(name: str, node: NodeFacts | None, common: Mapping[Kind, int]) -> UntestedNode | None:
+    if node is None:
+        return _untested(name, Reason.SCHEDULING, "There is no node of this name.")
+    if not node.ready:
+        return _untested(name, Reason.SCHEDULING, "The node is not Ready.")
+    if node.gpus < 1:
+        return _untested(name, Reason.HARDWARE, "The node offers no GPUs (nvidia.com/gpu is 0).")
+    usual = common[_kind(node)]
+    if node.gpus != usual:
+        words = f"The node offers {node.gpus} GPUs, others of its kind offer {usual}."
+        return _untested(name, Reason.HARDWARE, words)
     return None
 
 
-def cells_of(
-    targets: Sequence[str], partners: Sequence[str], facts: Mapping[str, NodeFacts]
-) -> tuple[tuple[Cell, ...], tuple[UntestedNode, ...]]:
-    """Cells of equal architecture (product and GPU count), and the targets that cannot be tested.
-
-    A partner that cannot take part is left out. Cells and their members are sorted, members along the topology.
-    """
-    untested = []
-    by_kind: dict[tuple[str, int], tuple[list[NodeFacts], list[NodeFacts]]] = {}
-    for borrowed, names in ((False, targets), (True, partners)):
-        for name in sorted(set(names) - (set(targets) if borrowed else set())):
-            known = facts.get(name)
-            reason = why_untested(name, known)
-            if known is None or reason is not None:
-                if reason is not None and not borrowed:
-                    untested.append(reason)
-                continue
-            by_kind.setdefault((known.product, known.gpus), ([], []))[borrowed].append(known)
-    cells = tuple(
-        Cell(
-            product=product,
-            platform=_one([platform_of(n.provider_id) for n in (*mine, *lent)]),
-            gpus=gpus,
-            targets=_members(mine),
-            partners=_members(lent),
-        )
-        for (product, gpus), (mine, lent) in sorted(by_kind.items())
-        if mine
-    )
-    return cells, tuple(sorted(untested, key=lambda u: u.name))
+def _untested(name: str, reason: Reason, message: str) -> UntestedNode:
+    return UntestedNode(name=name, reason=reason, message=message)
 
 
-def _members(nodes: Sequence[NodeFacts]) -> tuple[Member, ...]:
-    members = [Member(name=n.name, domain=domain_of(n.labels) or "", identity=n.identity) for n in nodes]
-    return tuple(sorted(members, key=lambda m: (m.domain, m.name)))
-
-
-def _one(platforms: Sequence[str]) -> str:
-    """The platform that all share, or none: a floor of one platform must not judge another."""
-    return platforms[0] if platforms and all(p == platforms[0] for p in platforms) else ""
+def _along_topology(members: Sequence[Member]) -> list[Member]:
+    return sorted(members, key=lambda m: (m.domain, m.name))

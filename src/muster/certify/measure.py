@@ -1,62 +1,65 @@
-"""What a run measured: from the reports of its ranks to one outcome. Pure.
+"""From what the ranks of a run left behind to the outcome of the run. Pure.
 
-Order of judgement: a run that never ran properly is INVALID; a rank that failed fails the run; a number that is
-missing makes it UNKNOWN; a number under the floor, or far under its peers, fails it. A run is judged, never a node: that
-a pair is slow says nothing about which end is slow, isolation finds that out with other partners.
+A number is judged twice: against the floor of its shape, and against its peers. Slow is a fault: a number fails when
+it lies further below the median of its peers than `MARGIN` and than k standard deviations, the deviation taken from
+the median absolute deviation, so that slow nodes among the peers do not hide each other. k follows from the number of
+numbers compared: with n of them at most `FALSE_ALARMS` false alarms are expected per round, however large the fleet
+(a normal spread is assumed). Nobody is blamed for one such number: isolation repeats before it blames.
 
-Peers are runs of the same test over the same number of nodes and the same architecture, in this round and in history.
-Comparison is one-sided and robust (median and MAD, both unharmed by up to half of the values): a run fails when it is
-slower than the median by `z_limit(n)` scaled MADs and by LEAST_DROP. For normal noise at most FALSE_ALARMS runs of a
-round with n peers fail wrongly, whatever n is; isolation allows for 1 % of all runs.
+Peers of a run are runs of the same test over as many equal nodes on the same kind of path: those of the round, then
+those that passed earlier in the certification, and, for tests of one node, what equal nodes in service with the same
+stack reached for their certificates.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum, auto
+from dataclasses import dataclass, field
+from enum import Enum
 from statistics import NormalDist, median
+from typing import assert_never
 
 import msgspec
 
-from muster.certify.catalogue import CatalogueTest, Scope
+from muster.certify.catalogue import CatalogueTest, Scope, floor_for
+from muster.certify.isolation.plan import Plan, PlannedRun
 from muster.resources.certification import Outcome, Reason, RunRecord
 
-FALSE_ALARMS = 0.05
-"""Expected number of healthy runs failed by comparison, per round of a fleet, normal noise assumed."""
+MARGIN = 0.05
+"""A number less than 5 % under the median of its peers is never called slow. Healthy nodes of one kind differ by 1 to
+2 % in matrix multiplication and collectives; the faults looked for cost 10 % and more."""
+FALSE_ALARMS = 0.001
+MAD_TO_SIGMA = 1.4826
+"""Median absolute deviation of a normal distribution -> its standard deviation."""
+LEAST_PEERS: Mapping[Scope, int] = {Scope.NODE: 3, Scope.PAIR: 3, Scope.GROUP: 1}
+"""Fewer peers say nothing. A group is compared with the other half of the fleet."""
+MESSAGE_LIMIT = 160
+"""Characters of a run's message: a certification keeps thousands of runs in one object."""
 
-LEAST_PEERS = 4
-"""Fewer values than this have no meaningful spread."""
-
-LEAST_DROP = 0.02
-"""Smaller differences are never called slow, however small the spread is."""
-
-SPREAD_FLOOR = 0.005
-"""The scaled MAD counts as at least this share of the median: values that are almost equal must not explode."""
-
-GROUP_RATIO = 0.7
-"""Without a floor and without peers of the same size, a group fails below this share of the best group of any size."""
-
-MESSAGE_LIMIT = 200
-_MAD_TO_SIGMA = 1.4826
+_GOOD = (Outcome.PASS, Outcome.WARN)
 
 
-class End(Enum):
-    """How the pod of a rank ended."""
+class HowEnded(Enum):
+    """What became of one rank."""
 
-    REPORTED = auto()
-    CRASHED = auto()
-    """Ended without a readable report."""
-    TIMED_OUT = auto()
-    """Stopped at the deadline of the test."""
-    NEVER_RAN = auto()
-    """Not started within the time for scheduling, or refused by the node."""
-    LOST = auto()
-    """Taken away by something else: evicted, deleted, the node vanished."""
+    REPORTED = "reported"
+    CRASHED = "crashed"
+    """The program ended without a report, and not with success."""
+    MUTE = "mute"
+    """The program ended with success and without a usable report."""
+    TIMEOUT = "timeout"
+    """The kubelet stopped it at the deadline of the test."""
+    REFUSED = "refused"
+    """It never ran: not scheduled, not admitted, image not there."""
+    DISTURBED = "disturbed"
+    """Somebody else ended it: deleted, evicted, node shut down or gone."""
+    OVERDUE = "overdue"
+    """Neither an end nor a sign of life when the time was up."""
 
 
-class RankReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank says: the JSON of its termination message."""
+class Report(msgspec.Struct, frozen=True):
+    """The termination message of a test pod. `value` is the number that this rank measured, in `unit`."""
 
     node: str
     ok: bool
@@ -67,208 +70,235 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-_decoder = msgspec.json.Decoder(RankReport)
-
-
-def read_report(text: str, node: str) -> RankReport | None:
-    """The report in a termination message, or None when it is not one, or not one of this node."""
-    try:
-        report = _decoder.decode(text.encode())
-    except (msgspec.MsgspecError, UnicodeEncodeError):
-        return None
-    finite = report.value is None or abs(report.value) < 1e12
-    return report if report.node == node and finite else None
-
-
 @dataclass(frozen=True)
 class RankEnd:
-    """The end of one rank; `report` only with REPORTED. `message` says what Kubernetes said."""
+    """The end of the rank on `node`. `message` is for people."""
 
     node: str
-    end: End
-    report: RankReport | None = None
+    how: HowEnded
+    report: Report | None = None
     message: str = ""
 
 
+_report_decoder = msgspec.json.Decoder(Report)
+
+
+def parse_report(text: str) -> Report | None:
+    """Read a termination message; None when it is something else."""
+    try:
+        report = _report_decoder.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return report if report.value is None or math.isfinite(report.value) else None
+
+
 @dataclass(frozen=True)
-class FinishedRun:
-    """A run with the ends of its ranks in rank order. Only runs of one `architecture` are compared."""
+class NodeKind:
+    """What decides with whom a node may be compared."""
 
-    id: str
-    round: int
-    test: CatalogueTest
-    ranks: tuple[RankEnd, ...]
-    floor: float | None = None
-    architecture: str = ""
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        return tuple(rank.node for rank in self.ranks)
+    clique: str = ""
+    stack: str = ""
 
 
-Shape = tuple[str, str, int]
-"""Test, architecture, number of nodes: runs of one shape are peers."""
+@dataclass(frozen=True)
+class Surroundings:
+    """What is known beside the runs of the round."""
+
+    kinds: Mapping[str, NodeKind] = field(default_factory=dict)
+    """By node."""
+    passed: Sequence[RunRecord] = ()
+    """Earlier runs of this certification."""
+    certified: Mapping[tuple[str, str, str], Sequence[float]] = field(default_factory=dict)
+    """(product, stack, metric key) -> numbers that nodes in service reached for their certificates."""
 
 
-def judge_round(runs: Sequence[FinishedRun], history: Mapping[Shape, Sequence[float]]) -> tuple[RunRecord, ...]:
-    """Records of the runs, in their order. `history`: numbers of earlier good runs by shape."""
-    raw = [_without_comparison(run) for run in runs]
-    peers: dict[Shape, list[float]] = {shape: list(values) for shape, values in history.items()}
-    for run, record in zip(runs, raw, strict=True):
+_Shape = tuple[str, int, int, bool]
+"""Test, cell, number of nodes, and whether they share one NVLink domain."""
+
+
+def judge_round(
+    plan: Plan, runs: Sequence[PlannedRun], ends: Mapping[str, Sequence[RankEnd]], known: Surroundings
+) -> tuple[RunRecord, ...]:
+    """The record of every run of `runs`, in their order. `ends`: run ID -> its ranks in rank order."""
+    raw = {run.id: _raw_record(plan.test(run.test), run, ends.get(run.id, ())) for run in runs}
+    cell_of = {m.name: i for i, cell in enumerate(plan.cells) for m in (*cell.targets, *cell.partners)}
+    shapes = {run.id: _shape(run.test, run.nodes, cell_of, known) for run in runs}
+    measured: dict[_Shape, list[tuple[str, float]]] = {}
+    for run in runs:
+        value = raw[run.id].value
+        if raw[run.id].outcome is Outcome.PASS and value is not None:
+            measured.setdefault(shapes[run.id], []).append((run.id, value))
+    earlier: dict[_Shape, list[float]] = {}
+    for record in known.passed:
+        if record.outcome in _GOOD and record.value is not None and record.nodes and record.nodes[0] in cell_of:
+            earlier.setdefault(_shape(record.test, record.nodes, cell_of, known), []).append(record.value)
+    records = []
+    for run in runs:
+        record, shape = raw[run.id], shapes[run.id]
         if record.outcome is Outcome.PASS and record.value is not None:
-            peers.setdefault(_shape(run), []).append(record.value)
-    return tuple(_compared(run, record, peers) for run, record in zip(runs, raw, strict=True))
+            peers = [v for i, v in measured[shape] if i != run.id] + earlier.get(shape, [])
+            record = _judge_number(plan, run, record, shape, peers, len(measured[shape]), known)
+        records.append(record)
+    return tuple(records)
 
 
-def _shape(run: FinishedRun) -> Shape:
-    return (run.test.name, run.architecture, len(run.ranks))
+def slow_limit(peers: Sequence[float], compared: int) -> tuple[float, float]:
+    """(median, limit): a number under the limit is slow. `compared`: how many numbers are judged this way at once.
+
+    >>> slow_limit([100.0, 100.0, 101.0], 4)[0]
+    100.0
+    """
+    middle = median(peers)
+    sigma = MAD_TO_SIGMA * median([abs(v - middle) for v in peers])
+    k = NormalDist().inv_cdf(1.0 - FALSE_ALARMS / max(2, compared))
+    return middle, middle - max(MARGIN * middle, k * sigma)
 
 
-def _without_comparison(run: FinishedRun) -> RunRecord:
-    """Everything that the run says by itself; PASS is provisional."""
-
-    def record(
-        outcome: Outcome,
-        reason: Reason = Reason.NONE,
-        message: str = "",
-        *,
-        suspects: tuple[str, ...] = (),
-        value: float | None = None,
-    ) -> RunRecord:
-        return RunRecord(
-            id=run.id,
-            round=run.round,
-            test=run.test.name,
-            nodes=run.nodes,
-            outcome=outcome,
-            reason=reason,
-            value=value,
-            unit=run.test.unit,
-            floor=run.floor,
-            suspects=suspects,
-            message=message[:MESSAGE_LIMIT],
-        )
-
-    never = [r for r in run.ranks if r.end is End.NEVER_RAN]
-    if never:
-        names = tuple(r.node for r in never)
-        return record(Outcome.INVALID, Reason.SCHEDULING, never[0].message or "never started", suspects=names)
-    lost = [r for r in run.ranks if r.end is End.LOST]
-    if lost:
-        return record(Outcome.UNKNOWN, Reason.SCHEDULING, lost[0].message, suspects=tuple(r.node for r in lost))
-    failed = _first_failure(run)
-    if failed is not None:
-        outcome, reason, message, suspects = failed
-        return record(outcome, reason, message, suspects=suspects)
-    reports = [r.report for r in run.ranks if r.report is not None]
-    if not run.test.metric:
-        return record(Outcome.PASS)
-    if any(report.value is None for report in reports):
-        return record(Outcome.UNKNOWN, Reason.HARNESS, "a rank reported no number")
-    if any(report.unit != run.test.unit for report in reports):
-        return record(Outcome.INVALID, Reason.HARNESS, f"a rank reported another unit than {run.test.unit}")
-    value = min(report.value for report in reports if report.value is not None)
-    said = next((report.message for report in reports if report.message), "")
-    if run.floor is not None and value < run.floor:
-        return record(Outcome.FAIL, run.test.below, said or "under the floor", value=value)
-    return record(Outcome.PASS, message=said, value=value)
+def _shape(test: str, nodes: Sequence[str], cell_of: Mapping[str, int], known: Surroundings) -> _Shape:
+    cliques = {known.kinds.get(n, NodeKind()).clique for n in nodes}
+    return test, cell_of.get(nodes[0], 0), len(nodes), len(cliques) == 1 and "" not in cliques
 
 
-def _first_failure(run: FinishedRun) -> tuple[Outcome, Reason, str, tuple[str, ...]] | None:
-    """What ranks without a good report make of the run."""
-    crashed = [r for r in run.ranks if r.end is End.CRASHED]
-    timed_out = [r for r in run.ranks if r.end is End.TIMED_OUT]
-    complaints = [r.report for r in run.ranks if r.report is not None and not r.report.ok]
-    for report in complaints:
-        if _reason(report.reason) is Reason.HARNESS:
-            return Outcome.INVALID, Reason.HARNESS, report.message, _hints(run, [report])
-    if complaints:
-        # The reports of those that know most come first: who names a suspect, then who names a reason.
-        best = max(complaints, key=lambda r: (bool(r.suspects), bool(r.reason)))
-        return Outcome.FAIL, _reason(best.reason), best.message, _hints(run, complaints)
-    if crashed:
-        message = crashed[0].message or "a rank ended without a report"
-        return Outcome.FAIL, Reason.CRASH, message, tuple(r.node for r in crashed)
-    if timed_out:
-        return Outcome.FAIL, Reason.TIMEOUT, f"not finished after {run.test.deadline_s} s", ()
-    return None
-
-
-def _hints(run: FinishedRun, reports: Sequence[RankReport]) -> tuple[str, ...]:
-    """Nodes of the run that ranks point at, sorted."""
-    return tuple(sorted({name for report in reports for name in report.suspects if name in run.nodes}))
-
-
-def _reason(word: str) -> Reason:
-    """The reason that a rank gives; an unknown word is a crash, since the rank did fail."""
-    known = {reason.value: reason for reason in Reason if reason is not Reason.NONE}
-    return known.get(word, Reason.CRASH)
-
-
-def _compared(run: FinishedRun, record: RunRecord, peers: Mapping[Shape, Sequence[float]]) -> RunRecord:
-    """The record after comparison with peers; a number without anything to compare it with is no pass."""
-    if record.outcome is not Outcome.PASS or record.value is None:
-        return record
-    values = peers[_shape(run)]
-    if len(values) >= LEAST_PEERS:
-        centre = median(values)
-        if is_slow(record.value, values):
-            drop = 100.0 * (1.0 - record.value / centre)
-            said = f"{drop:.1f} % slower than the median of {len(values)} runs ({centre:.4g} {record.unit})"
-            return msgspec.structs.replace(record, outcome=Outcome.FAIL, reason=Reason.STRAGGLER, message=said)
-        return record
-    if record.floor is not None:
-        return record
-    if run.test.scope is Scope.GROUP:
-        return _against_other_sizes(run, record, peers)
-    said = f"no floor is known and {len(values) - 1} peer(s) are too few to compare with"
-    return msgspec.structs.replace(record, outcome=Outcome.UNKNOWN, reason=Reason.NONE, message=said)
-
-
-def _against_other_sizes(run: FinishedRun, record: RunRecord, peers: Mapping[Shape, Sequence[float]]) -> RunRecord:
-    """A group number beside groups of other sizes. busbw is made to be comparable across sizes, roughly."""
-    best = max(
-        (
-            value
-            for (test, architecture, size), values in sorted(peers.items())
-            for value in values
-            if test == run.test.name and architecture == run.architecture and size != len(run.ranks)
-        ),
-        default=None,
-    )
+def _judge_number(
+    plan: Plan,
+    run: PlannedRun,
+    record: RunRecord,
+    shape: _Shape,
+    peers: Sequence[float],
+    compared: int,
+    known: Surroundings,
+) -> RunRecord:
+    test, cell = plan.test(run.test), plan.cells[shape[1]]
     value = record.value or 0.0
-    if best is None:
-        said = "no floor is known and no other group to compare with"
-        return msgspec.structs.replace(record, outcome=Outcome.UNKNOWN, message=said)
-    if value < GROUP_RATIO * best:
-        said = f"less than {GROUP_RATIO:.0%} of the best other group ({best:.4g} {record.unit})"
-        return msgspec.structs.replace(record, outcome=Outcome.FAIL, reason=Reason.STRAGGLER, message=said)
+    floor = floor_for(
+        test.name,
+        product=cell.product,
+        platform=cell.platform,
+        nodes=len(run.nodes),
+        gpus_per_node=cell.gpus,
+        one_domain=shape[3],
+    )
+    record = msgspec.structs.replace(record, floor=floor)
+    if floor is not None and value < floor:
+        words = f"{value:.4g} {test.unit} is under the floor of {floor:.4g}"
+        return msgspec.structs.replace(record, outcome=Outcome.FAIL, reason=test.below, message=words)
+    if len(peers) < LEAST_PEERS[test.scope] and test.scope is Scope.NODE:
+        stack = known.kinds.get(run.nodes[0], NodeKind()).stack
+        peers = [*peers, *known.certified.get((cell.product, stack, test.metric_key), ())]
+    if len(peers) >= LEAST_PEERS[test.scope]:
+        middle, limit = slow_limit(peers, compared)
+        if value < limit:
+            words = f"{value:.4g} {test.unit} is {1 - value / middle:.0%} under the median of {len(peers)} peers"
+            return msgspec.structs.replace(record, outcome=Outcome.FAIL, reason=test.below, message=words)
+    elif floor is None:
+        words = "no floor is known for this shape and there are too few peers to compare with"
+        return msgspec.structs.replace(record, outcome=Outcome.UNKNOWN, message=words)
     return record
 
 
-def z_limit(peers: int) -> float:
-    """How many scaled MADs below the median are slow, so that FALSE_ALARMS is kept for so many peers."""
-    return NormalDist().inv_cdf(1.0 - min(0.01, FALSE_ALARMS / max(1, peers)))
+# The ranks of one run
 
 
-def is_slow(value: float, values: Sequence[float]) -> bool:
-    """Whether `value` is an outlier to the low side among `values` (which may hold it)."""
-    centre = median(values)
-    spread = max(_MAD_TO_SIGMA * median(abs(v - centre) for v in values), SPREAD_FLOOR * centre)
-    drop = centre - value
-    return drop > LEAST_DROP * centre and drop > z_limit(len(values)) * spread
+def _raw_record(test: CatalogueTest, run: PlannedRun, ends: Sequence[RankEnd]) -> RunRecord:
+    """The record before its number is compared with anything."""
+
+    def record(outcome: Outcome, reason: Reason, message: str, suspects: Sequence[str] = ()) -> RunRecord:
+        blamed = tuple(n for n in run.nodes if n in frozenset(suspects))
+        return RunRecord(
+            id=run.id,
+            round=run.round,
+            test=run.test,
+            nodes=run.nodes,
+            outcome=outcome,
+            reason=reason,
+            suspects=blamed,
+            message=" ".join(message.split())[:MESSAGE_LIMIT],
+        )
+
+    if len(ends) != len(run.nodes):
+        return record(Outcome.UNKNOWN, Reason.HARNESS, "the run was not carried out")
+    # Whatever else the ranks say: a run that was disturbed, or never complete, is evidence of nothing.
+    for how in (HowEnded.REFUSED, HowEnded.DISTURBED, HowEnded.OVERDUE):
+        found = [e for e in ends if e.how is how]
+        if found:
+            outcome, reason = _unusable(how)
+            return record(outcome, reason, f"{found[0].node}: {found[0].message}", [e.node for e in found])
+    wrong = next((words for e in ends if (words := _harness_error(test, e))), "")
+    if wrong:
+        return record(Outcome.INVALID, Reason.HARNESS, wrong)
+    failed = [(e, _failure(e)) for e in ends]
+    reasons = [(e, reason) for e, reason in failed if reason is not None]
+    if reasons:
+        end, reason = min(reasons, key=lambda pair: _TELLING.index(pair[1]))
+        return record(Outcome.FAIL, reason, f"{end.node}: {_words(end)}", _suspects(reasons))
+    if not test.metric:
+        return record(Outcome.PASS, Reason.NONE, "")
+    # A collective is as slow as its slowest rank.
+    value = min(e.report.value for e in ends if e.report is not None and e.report.value is not None)
+    return msgspec.structs.replace(record(Outcome.PASS, Reason.NONE, ""), value=value, unit=test.unit)
 
 
-def history_of(records: Sequence[RunRecord], architecture_of: Mapping[str, str]) -> dict[Shape, list[float]]:
-    """Numbers that later runs are compared with: of good runs, and of group runs that had nothing to compare with.
+def _unusable(how: HowEnded) -> tuple[Outcome, Reason]:
+    if how is HowEnded.REFUSED:
+        return Outcome.INVALID, Reason.SCHEDULING
+    return Outcome.UNKNOWN, Reason.HARNESS
 
-    `architecture_of`: by node. Runs over nodes that are not in it are left out.
-    """
-    found: dict[Shape, list[float]] = {}
-    for record in records:
-        architecture = architecture_of.get(record.nodes[0]) if record.nodes else None
-        unjudged = record.outcome is Outcome.UNKNOWN and len(record.nodes) > 2
-        if record.value is None or architecture is None or not (record.outcome is Outcome.PASS or unjudged):
-            continue
-        found.setdefault((record.test, architecture, len(record.nodes)), []).append(record.value)
-    return found
+
+_TELLING = (
+    Reason.HARDWARE,
+    Reason.NUMERIC,
+    Reason.COMPUTE,
+    Reason.TRANSPORT,
+    Reason.BANDWIDTH,
+    Reason.STRAGGLER,
+    Reason.LINK,
+    Reason.CRASH,
+    Reason.HANG,
+    Reason.TIMEOUT,
+)
+"""Reasons for which a run may fail, the most telling first: what one rank saw beats what its peers suffered."""
+
+_NOT_EVIDENCE = (Reason.HARNESS, Reason.SCHEDULING, Reason.BUDGET, Reason.NO_PARTNER)
+
+
+def _harness_error(test: CatalogueTest, end: RankEnd) -> str:
+    """Why what the rank says cannot be used, or nothing."""
+    if end.how is HowEnded.MUTE:
+        return f"{end.node}: the test program ended without a readable report"
+    report = end.report
+    if report is None:
+        return ""
+    if report.node != end.node:
+        return f"{end.node}: the report is about {report.node[:60]}"
+    if not report.ok:
+        return f"{end.node}: {report.message}" if report.reason in _NOT_EVIDENCE else ""
+    if test.metric and (report.value is None or report.value <= 0 or report.unit != test.unit):
+        return f"{end.node}: the report holds no positive number in {test.unit}"
+    return ""
+
+
+def _failure(end: RankEnd) -> Reason | None:
+    """Why the rank failed; None when it did not."""
+    match end.how:
+        case HowEnded.CRASHED:
+            return Reason.CRASH
+        case HowEnded.TIMEOUT:
+            return Reason.TIMEOUT
+        case HowEnded.REPORTED:
+            if end.report is None or end.report.ok:
+                return None
+            # The vocabulary of programs is open; a word that is not known still is a failed test.
+            return next((r for r in _TELLING if r.value == end.report.reason), Reason.CRASH)
+        case HowEnded.MUTE | HowEnded.REFUSED | HowEnded.DISTURBED | HowEnded.OVERDUE:
+            return None
+        case _:
+            assert_never(end.how)
+
+
+def _suspects(failed: Sequence[tuple[RankEnd, Reason]]) -> list[str]:
+    named = [name for end, _ in failed if end.report is not None for name in end.report.suspects]
+    return named + [end.node for end, _ in failed if end.how is not HowEnded.REPORTED]
+
+
+def _words(end: RankEnd) -> str:
+    return end.report.message if end.report is not None and end.report.message else end.message

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.certify.isolate import IsolationState, begin, next_round, observe
 from muster.certify.isolation.evidence import Pair, pair_of
 from muster.certify.isolation.plan import Plan, PlannedRun, Round, Verdicts
+from muster.certify.measure import slow_limit
 from muster.resources.certification import NodeVerdict, Outcome, Reason, RunRecord
 
 
@@ -52,6 +53,10 @@ class Truth:
         elif any(draw.random() < rate for _, rate in self.causes(run)) or draw.random() < self.noise:
             outcome, reason = Outcome.FAIL, Reason.BANDWIDTH
         return RunRecord(id=run.id, round=run.round, test=run.test, nodes=run.nodes, outcome=outcome, reason=reason)
+
+    def answer(self, step: Round, _before: Sequence[RunRecord] = ()) -> list[RunRecord]:
+        """Records of a round."""
+        return [self.record(run) for run in step.runs]
 
     @property
     def bad_nodes(self) -> frozenset[str]:
@@ -97,13 +102,61 @@ def compare(truth: Truth, verdicts: Verdicts) -> Comparison:
     )
 
 
+Answer = Callable[[Round, Sequence[RunRecord]], Sequence[RunRecord]]
+"""Carries out a round; sees the records of the rounds before."""
+
+
 def carry_out(
-    plan: Plan, answer: Callable[[PlannedRun], RunRecord], *, watch: Callable[[Round], None] | None = None
+    plan: Plan, answer: Answer, *, watch: Callable[[IsolationState], None] | None = None
 ) -> tuple[Verdicts, IsolationState]:
-    """Run a whole certification against `answer`. `watch` sees every round."""
+    """Run a whole certification against `answer`. `watch` sees the state after every round."""
     state = begin(plan)
     while isinstance(step := next_round(state), Round):
+        state = observe(state, answer(step, state.records))
         if watch is not None:
-            watch(step)
-        state = observe(state, [answer(run) for run in step.runs])
+            watch(state)
     return step, state
+
+
+@dataclass(frozen=True)
+class SlowNodes:
+    """A fleet in which some nodes are slower by a factor and numbers scatter; judged by comparison with peers.
+
+    `spread` is the standard deviation of one number as a share of it. The number of a run follows its slowest node.
+    """
+
+    seed: int
+    factors: Mapping[str, float]
+    spread: float = 0.01
+
+    def answer(self, step: Round, before: Sequence[RunRecord]) -> list[RunRecord]:
+        values = {run.id: self._value(run) for run in step.runs}
+        records = []
+        for run in step.runs:
+            others = [values[r.id] for r in step.runs if r.test == run.test and len(r.nodes) == len(run.nodes)]
+            earlier = [
+                r.value
+                for r in before
+                if r.test == run.test
+                and len(r.nodes) == len(run.nodes)
+                and r.outcome is Outcome.PASS
+                and r.value is not None
+            ]
+            peers = [*others, *earlier]
+            slow = len(peers) >= 4 and values[run.id] < slow_limit(peers, len(others))[1]
+            records.append(
+                RunRecord(
+                    id=run.id,
+                    round=run.round,
+                    test=run.test,
+                    nodes=run.nodes,
+                    outcome=Outcome.FAIL if slow else Outcome.PASS,
+                    reason=Reason.BANDWIDTH if slow else Reason.NONE,
+                    value=values[run.id],
+                )
+            )
+        return records
+
+    def _value(self, run: PlannedRun) -> float:
+        draw = random.Random(hashlib.sha256(f"{self.seed}/{run.id}/{run.nodes}".encode()).digest())  # noqa: S311
+        return 100.0 * min(self.factors.get(name, 1.0) for name in run.nodes) * (1.0 + draw.gauss(0.0, self.spread))

@@ -112,12 +112,16 @@ def _is_told(step: Transition) -> bool:
         return False
     if step.state is State.UNCERTIFIED:
         return step.cause.kind not in (CauseKind.NEW_NODE, CauseKind.DRIFT)
+    if step.state is State.QUARANTINED:
+        return step.cause.kind is not CauseKind.CERTIFICATION
     return step.state is not State.IN_SERVICE or step.cause.kind is CauseKind.PERSON
 
 
 def transition_sentence(life: Lifecycle, step: Transition) -> str:
     """What a transition means, in one sentence."""
     why = plain(step.cause.message or step.cause.name or step.cause.kind.value, 200)
+    if step.state is State.REPAIRING and life.episode is not None:
+        why = next((f"{a.rung}, attempt {a.attempt}." for a in life.episode.attempts if a.at == step.at), why)
     ticket = life.episode.ticket if life.episode and step.state is State.OUT_OF_SERVICE else ""
     return f"-> {step.state.value}: {why}{f' Ticket {ticket}.' if ticket else ''}"
 

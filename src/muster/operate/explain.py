@@ -301,7 +301,7 @@ def _history(life: Lifecycle, now: datetime) -> tuple[Step, ...]:
         Step(
             at=step.at,
             state=step.state.value,
-            cause=plain(step.cause.message or step.cause.name or step.cause.kind.value),
+            cause=plain(step.cause.message or step.cause.name or step.cause.kind.value, 140),
             lasted_s=max(0.0, (end - step.at).total_seconds()),
             episode=step.episode,
         )

@@ -68,8 +68,7 @@ def render_goodput(values: dict[str, Any]) -> str:
     for loss in values["losses"]:
         left -= loss["us"]
         lines.append(_bar(f"- {loss['cause']}", loss["us"], total, left))
-        shown = [p for p in loss["parts"] if len(loss["parts"]) > 1]
-        lines.extend(f"    {_part_name(p):<36} {_hours(p['us']):>10} node-hours" for p in shown)
+        lines.extend(_part(p) for p in loss["parts"] if len(loss["parts"]) > 1)
     lines.append(_bar("= busy in service", values["busy"]["us"], total, 0))
     back = values["recovery"]
     lines += [
@@ -91,8 +90,10 @@ def _bar(label: str, time_us: int, total_us: int, offset_us: int) -> str:
     return f"{label:<40} {_hours(time_us):>10} node-hours {share:>6.1%}  |{bar:<{BAR_WIDTH}}|"
 
 
-def _part_name(part: dict[str, Any]) -> str:
-    return f"{part['class']}, {part['rung']}" if "rung" in part else str(part["class"])
+def _part(part: dict[str, Any]) -> str:
+    name = f"{part['class']}, {part['rung']}" if "rung" in part else part["class"]
+    busy = f", of which {_hours(part['stillBusyUs'])} while a job still ran" if part["stillBusyUs"] else ""
+    return f"    {name:<36} {_hours(part['us']):>10} node-hours{busy}"
 
 
 def _time(time_us: int) -> dict[str, Any]:

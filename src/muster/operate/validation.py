@@ -121,6 +121,8 @@ def _obstacles(d: Draft) -> bool:
     node, policy = d.node, d.policy
     if node.spec.paused:
         d.block(BlockerKind.PERSON, "A person paused the node (spec.paused).")
+    elif node.unschedulable and not node.cordoned_by:
+        d.block(BlockerKind.PERSON, "A person cordoned the node; it is tested once they uncordon it.")
     if d.observed is None:
         d.block(BlockerKind.AGENT, "The agent has not reported from this node yet.")
     elif d.agent_silent:

@@ -156,7 +156,6 @@ def _events() -> Iterable[Kind]:
         )
 
 
-_APPS = {"status": True, "generation": True, "categories": ("all",)}
 _RBAC = "rbac.authorization.k8s.io"
 
 BUILTINS: tuple[Kind, ...] = (

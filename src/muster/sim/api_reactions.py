@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 Place = tuple[str, Key]
 """Storage and key of an object."""
 
-FOREGROUND = "foregroundDeletion"
-
 
 class OwnerIndex:
     """Where each uid lives, and who names it as an owner."""

@@ -14,7 +14,6 @@ from muster.sim.api_kinds import Kind
 from muster.sim.api_lists import ListOptions
 from muster.sim.api_paths import Form, Query, Target
 from muster.sim.api_status import (
-    StatusError,
     bad_request,
     method_not_allowed,
     not_implemented,
@@ -239,6 +238,3 @@ def _delete_options(call: Call) -> DeleteOptions:
         propagation=str(propagation),
         dry_run=bool(body.get("dryRun")) or call.query.dry_run(),
     )
-
-
-__all__ = ["Answer", "Call", "StatusError", "list_options", "serve", "watch_options"]

@@ -128,7 +128,7 @@ _BOTH = ("requests", "limits")
 
 def causes_of(kind: Kind, obj: Object, old: Object | None) -> list[Cause]:
     """What is wrong with a built-in object (None as `old`: it is new)."""
-    causes = _type_causes(kind, obj)
+    causes = _type_causes(kind, obj, old or {})
     if causes:
         return causes
     match kind.name:
@@ -170,29 +170,36 @@ _WHOLE_NUMBERS = ("spec.replicas", "spec.terminationGracePeriodSeconds", "spec.c
 _TEXTS = ("spec.nodeName", "status.phase", "status.reason", "reason", "message")
 
 
-def _type_causes(kind: Kind, obj: Object) -> list[Cause]:
-    """Fields that the server itself reads and that are not of their JSON type."""
-    causes: list[Cause] = []
+_TYPED: tuple[tuple[tuple[str, ...], type, str], ...] = tuple(
+    (tuple(path.split(".")), wanted, word)
     for paths, wanted, word in (
         (_OBJECTS, dict, "an object"),
         (_LISTS_OF_OBJECTS, list, "a list of objects"),
         (_WHOLE_NUMBERS, int, "a whole number"),
         (_TEXTS, str, "a string"),
-    ):
-        for path in paths:
-            value = _at(obj, path) if path.partition(".")[0] in kind.top else None
-            fits = value is None or (isinstance(value, wanted) and not isinstance(value, bool))
-            if fits and isinstance(value, list):
-                fits = all(isinstance(item, dict) for item in value)
-            if not fits:
-                causes.append(invalid_value(path, value, f"must be {word}"))
+    )
+    for path in paths
+)
+
+
+def _type_causes(kind: Kind, obj: Object, old: Object) -> list[Cause]:
+    """Changed fields that the server itself reads and that are not of their JSON type."""
+    changed = [name for name in kind.top if name in obj and obj[name] is not old.get(name)]
+    causes: list[Cause] = []
+    if not changed:
+        return causes
+    for path, wanted, word in _TYPED:
+        if path[0] not in changed:
+            continue
+        value: Any = obj
+        for name in path:
+            value = value.get(name) if isinstance(value, dict) else None
+        fits = value is None or (isinstance(value, wanted) and not isinstance(value, bool))
+        if fits and isinstance(value, list):
+            fits = all(isinstance(item, dict) for item in value)
+        if not fits:
+            causes.append(invalid_value(".".join(path), value, f"must be {word}"))
     return causes
-
-
-def _at(obj: Any, path: str) -> Any:
-    for name in path.split("."):
-        obj = obj.get(name) if isinstance(obj, dict) else None
-    return obj
 
 
 def _pod_causes(obj: Object, old: Object | None) -> list[Cause]:

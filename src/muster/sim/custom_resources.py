@@ -17,7 +17,6 @@ from muster.sim.shapes import Shape
 if TYPE_CHECKING:
     from muster.sim.store import Store
 
-CRD_STORAGE = "customresourcedefinitions.apiextensions.k8s.io"
 _ROOT_FIELDS = ("apiVersion", "kind", "metadata")
 
 

@@ -11,8 +11,6 @@ import msgspec
 
 from muster.kube.api import (
     ConnectionLostError,
-    EventType,
-    GoneError,
     ListPage,
     Object,
     PatchType,
@@ -262,6 +260,3 @@ def bookmark(kind: Kind, item: WatchItem) -> bytes:
     if item.initial_end:
         metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
     return json.dumps({"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}).encode()
-
-
-__all__ = ["EventType", "GoneError", "InProcessApi", "bookmark"]

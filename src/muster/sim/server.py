@@ -18,7 +18,7 @@ from muster.sim.api_access import ADMIN_GROUP, Access
 from muster.sim.api_answers import encode, error_event, event_bytes
 from muster.sim.api_faults import ConnectionDroppedError, Fault
 from muster.sim.api_kinds import Kind
-from muster.sim.api_paths import MAX_BODY_BYTES, Form, Query, accepted, parse_path, read_body, verb_of
+from muster.sim.api_paths import MAX_BODY_BYTES, Query, accepted, parse_path, read_body, verb_of
 from muster.sim.api_routes import Call, serve, watch_options
 from muster.sim.api_status import StatusError, bad_request, unknown_resource
 from muster.sim.api_watch import Watch
@@ -256,6 +256,3 @@ def _failure(error: StatusError) -> web.Response:
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(error.retry_after_s)
     return response
-
-
-__all__ = ["ApiServer", "Form"]

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from muster.certify.isolation import narrowing
-from muster.certify.isolation.narrowing import Group
+from muster.certify.isolation.evidence import Pair, pair_of
+from muster.certify.isolation.group import Group
 from muster.certify.isolation.plan import Cell, Plan, PlannedRun, Request, Role
 from muster.certify.isolation.screening import Screening
 from muster.resources.certification import Outcome, RunRecord
@@ -90,12 +91,14 @@ class CellState:
         pairs: list[tuple[str, str, bool]] = []
         grouped: dict[tuple[str, ...], bool | None] = {}
         wasted: list[str] = []
+        wasted_pairs: list[Pair] = []
         unmeasured = False
         for run in runs:
             record = records.get(run.id)
             passed = _passed(record)
             if passed is None:
                 wasted += _who_wasted(run, record)
+                wasted_pairs += [pair_of(*run.nodes)] if len(run.nodes) == 2 else []
                 unmeasured |= record is not None and record.value is not None
             match run.role:
                 case Role.LOCAL:
@@ -108,7 +111,7 @@ class CellState:
                     grouped[run.nodes] = passed
                 case _:
                     grouped[run.nodes] = passed
-        screening = self.screening.after(local, pairs, wasted)
+        screening = self.screening.after(local, pairs, wasted, wasted_pairs)
         for nodes, passed in sorted(grouped.items()):
             if passed and len(nodes) > 2 and self._sees_links(self.groups[-1].test):
                 screening = screening.with_group_pass(nodes)

@@ -24,10 +24,8 @@ from muster.certify.isolation.evidence import (
     pair_of,
 )
 from muster.certify.isolation.likelihood import CLEARED, Grid, evidence, grid_for, spurious_rate
+from muster.certify.isolation.limits import Limits
 from muster.certify.isolation.plan import Cell, Plan, Request, Role
-
-SHARE_LOCAL, SHARE_PAIR, SHARE_GROUP, SHARE_LINK = 0.15, 0.55, 0.15, 0.15
-"""How the allowed probability of false blame is split over the kinds of verdict."""
 
 MAX_INCONCLUSIVE = 4
 """Runs without a usable outcome after which a node is given up."""
@@ -37,33 +35,6 @@ MAX_SEED_MATCHINGS = 6
 
 LINK_OPEN_FROM = 0.02
 """A link stays in question while it is at least this likely to make the next run of its pair fail."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Ratios from which on a suspect is condemned, so that the error bound of the whole certification holds."""
-
-    local: float
-    pair: float
-    group: float
-    link: float
-    link_odds: float
-    """Least odds of a bad link against a bad end. Ten partners of one flaky node may look like bad links."""
-
-    @classmethod
-    def of(cls, plan: Plan) -> Limits:
-        nodes = max(1, sum(len(cell.targets) + len(cell.partners) for cell in plan.cells))
-        links = max(1.0, nodes / 2 * (plan.matchings + 1))
-        error = plan.budget.max_false_blame
-        tests = max(1, len(plan.local_tests()))
-        groups = max(1, len(plan.group_tests()))
-        return cls(
-            local=nodes * tests / (error * SHARE_LOCAL),
-            pair=nodes / (error * SHARE_PAIR),
-            group=nodes * groups / (error * SHARE_GROUP),
-            link=links / (error * SHARE_LINK),
-            link_odds=10.0 / error,
-        )
 
 
 NO_PAIRS = PairEvidence()
@@ -79,6 +50,8 @@ class Screening:
     """Tallies by (node, test)."""
     pairs: PairEvidence = NO_PAIRS
     inconclusive: Mapping[str, int] = field(default_factory=dict)
+    wasted: Mapping[Pair, int] = field(default_factory=dict)
+    """Runs of a pair without a usable outcome: others are tried first."""
     given_up: Mapping[str, str] = field(default_factory=dict)
     """Nodes that take no further part, with the reason in a sentence."""
     seed_matchings: int = 0
@@ -300,8 +273,9 @@ class Screening:
             and name not in self._suspected
             and self._wants_pair(name)
         ]
-        fresh = [name for name in waiting if not self.pairs.mates.get(name)]
-        again = [name for name in waiting if self.pairs.mates.get(name)]
+        fresh = [name for name in waiting if not self.pairs.mates.get(name) and not self.inconclusive.get(name)]
+        new = frozenset(fresh)
+        again = [name for name in waiting if name not in new]
         rng.shuffle(again)
         chosen = self._along_topology(fresh)
         matched = {name for pair in chosen for name in pair}
@@ -314,7 +288,8 @@ class Screening:
         for name in waiting:
             if name in taken or name in spare:
                 continue
-            mate = next((m for m in spare if m not in taken and not self.pairs.tested(name, m)), None)
+            untested = [m for m in spare if m not in taken and not self.pairs.tested(name, m)]
+            mate = min(untested, key=lambda m: self.wasted.get(pair_of(name, m), 0), default=None)
             if mate is not None:
                 taken.update((name, mate))
                 chosen.append((name, mate))
@@ -348,7 +323,11 @@ class Screening:
         open_names = list(names)
         while len(open_names) > 1:
             first = open_names.pop(0)
-            index = next((i for i, name in enumerate(open_names) if not self.pairs.tested(first, name)), None)
+            untested = (i for i, name in enumerate(open_names) if not self.pairs.tested(first, name))
+            if self.inconclusive.get(first):
+                index = min(untested, key=lambda i: self.wasted.get(pair_of(first, open_names[i]), 0), default=None)
+            else:
+                index = next(untested, None)
             if index is not None:
                 pairs.append((first, open_names.pop(index)))
         return pairs
@@ -362,8 +341,8 @@ class Screening:
         return [(pair, Role.SCREEN) for pair in self._greedy(stuck)]
 
     def _pair_runs(self, a: str, b: str) -> int:
-        tally = self.pairs.tallies.get(pair_of(a, b))
-        return tally.fails + tally.passes if tally else 0
+        tally = self.pairs.tallies.get(pair_of(a, b), Tally())
+        return tally.fails + tally.passes + self.wasted.get(pair_of(a, b), 0)
 
     def _failed_with(self, a: str, b: str) -> bool:
         tally = self.pairs.tallies.get(pair_of(a, b))
@@ -379,13 +358,20 @@ class Screening:
         local: Iterable[tuple[str, str, bool]],
         pairs: Iterable[tuple[str, str, bool]],
         inconclusive: Iterable[str],
+        wasted_pairs: Iterable[Pair] = (),
     ) -> Screening:
-        """The state after one round: local runs (node, test, passed), pair runs (a, b, passed), wasted runs."""
+        """The state after one round: local runs (node, test, passed), pair runs (a, b, passed), wasted runs.
+
+        `inconclusive` names a node once for each wasted run that is counted for it.
+        """
         tallies = dict(self.local)
         for node, test, passed in local:
             known = tallies.get((node, test), Tally())
             tallies[node, test] = Tally(known.fails + (not passed), known.passes + passed)
         wasted = dict(self.inconclusive)
+        pairs_wasted = dict(self.wasted)
+        for pair in wasted_pairs:
+            pairs_wasted[pair] = pairs_wasted.get(pair, 0) + 1
         gone = dict(self.given_up)
         for node in sorted(inconclusive):
             wasted[node] = wasted.get(node, 0) + 1
@@ -396,6 +382,7 @@ class Screening:
             local=tallies,
             pairs=self.pairs.with_runs(pairs),
             inconclusive=wasted,
+            wasted=pairs_wasted,
             given_up=gone,
             seed_matchings=self.seed_matchings + (not self.proven and bool(self.suspects)),
         )

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from muster.certify.isolation.cell import CellState
-from muster.certify.isolation.narrowing import Group, scale_ratio
+from muster.certify.isolation.group import Group
+from muster.certify.isolation.narrowing import scale_ratio
 from muster.certify.isolation.plan import WITHDRAWN, Plan, Verdicts
 from muster.resources.certification import Cost, LinkResult, NodeResult, NodeVerdict, Outcome, Reason, RunRecord
 

@@ -54,6 +54,10 @@ _ANCHOR = re.compile(
 )
 
 
+_HEADLESS = re.compile(r"(?<![A-Za-z])Xid \(PCI:")
+"""An XID line whose beginning is cut off."""
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """A line without its prefix."""
@@ -106,6 +110,9 @@ def _unframed(line: str) -> Frame:
     if anchor is not None and (anchor.start() > 0 or anchor["s"]):
         moment = boot(float(anchor["s"])) if anchor["s"] else None
         return Frame(line[anchor.end() :], moment=moment)
+    headless = None if anchor is not None else _HEADLESS.search(line[:400])
+    if headless is not None:
+        return Frame("NVRM: " + line[headless.start() :])
     return Frame(line.strip())
 
 

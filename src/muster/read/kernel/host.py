@@ -16,7 +16,7 @@ _XFS = re.compile(rf"XFS \((?P<device>{_DEVICE})\): (?P<text>.+)")
 _XFS_DOWN = re.compile(r"shutting down filesystem|filesystem has been shut down|log I/O error", re.IGNORECASE)
 _XFS_ERROR = re.compile(r"metadata I/O error|corruption (?:of|detected|warning)|metadata corruption", re.IGNORECASE)
 _IO_ERROR = re.compile(
-    rf"(?:blk_update_request: )?(?P<what>I/O|\b\w{1,20} \w{1,20}) error, dev (?P<device>{_DEVICE}), sector \d+"
+    rf"(?:blk_update_request: )?(?P<what>I/O|\b\w{{1,20}} \w{{1,20}}) error, dev (?P<device>{_DEVICE}), sector \d+"
 )
 _NVME = re.compile(r"nvme (?P<device>nvme\d+)(?:n\d+)?: (?P<text>.+)")
 _NVME_DOWN = re.compile(

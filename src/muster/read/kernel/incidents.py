@@ -11,7 +11,7 @@ from typing import Any
 
 from muster.faults import catalogue
 from muster.read.kernel.aggregate import Burst, Collector, Tracked
-from muster.read.moment import Moment, half_up
+from muster.read.moment import Basis, Moment, half_up
 from muster.read.report import SEVERITY_RANK, Incident, entity_plain, span, worst
 from muster.resources.fault import Hint, Scope, Severity
 
@@ -67,10 +67,7 @@ _Found = tuple[int, tuple[Any, ...], Incident]
 
 def _clusters(events: Iterable[Event], gap_s: float) -> list[list[Event]]:
     """Events in time order, split where a pause is longer than `gap_s` or times cannot be compared."""
-    ordered = sorted(
-        (event for event in events if not event.taken),
-        key=lambda e: (e.burst.start.basis if e.burst.start else "", e.burst.start.seconds if e.burst.start else 0.0),
-    )
+    ordered = sorted((event for event in events if not event.taken), key=_when)
     clusters: list[list[Event]] = []
     end: Moment | None = None
     end_line = 0
@@ -85,6 +82,14 @@ def _clusters(events: Iterable[Event], gap_s: float) -> list[list[Event]]:
             end = event.burst.end
         end_line = max(end_line, event.burst.end_line)
     return clusters
+
+
+def _when(event: Event) -> tuple[str, float]:
+    """Sorting key; dates without a year keep the order of their lines, as December may come before January."""
+    start = event.burst.start
+    if start is None:
+        return ("", 0.0)
+    return (start.basis.value, 0.0 if start.basis is Basis.YEARLESS else start.seconds)
 
 
 def _refused(events: Sequence[Event]) -> list[_Found]:

@@ -51,7 +51,7 @@ def _known(line: str) -> bool:
     """A record of the kernel, or any of syslog or the journal. A date alone is no sign: many programs log one."""
     origin = frame(line[:2000])
     if not origin.framed:
-        return _SUBSYSTEM.match(line.lstrip()) is not None or "NVRM: " in line
+        return _SUBSYSTEM.match(line.lstrip()) is not None or "NVRM: " in line or "Xid (PCI:" in line
     if _SUBSYSTEM.match(origin.message) or _DMESG_ISO.match(line):
         return True
     plain_date = line[:1].isdigit() and _KMSG_LINE.match(line) is None and origin.tag is None

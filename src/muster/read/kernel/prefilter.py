@@ -19,7 +19,7 @@ _DROPPED = bytes(byte for byte in range(256) if byte not in _KEPT)
 
 NEEDLES: tuple[bytes, ...] = (
     b"NVRM",
-    b"SXid (",
+    b"Xid (",
     b"NVSwitch",
     b"ERROR",
     b"GPU reset executed",

@@ -1,0 +1,335 @@
+"""The course of one certification, from the plan to the verdicts.
+
+Crash-only. The plan is written down (annotation) before anything runs, every finished round (status) before the
+next one is worked out; a controller that dies is continued by the next one, which replays plan and records and goes
+on with the same round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from muster.certify import catalogue
+from muster.certify.durable import first_news
+from muster.certify.grouping import gpus_of, make_plan, members_of
+from muster.certify.isolate import IsolationState, next_round, observe, replay
+from muster.certify.isolation.plan import WITHDRAWN, Member, Plan, Round, Verdicts
+from muster.certify.measure import judge_round
+from muster.certify.nodes import change_since
+from muster.certify.picture import Picture
+from muster.certify.runners import Owner, Runner, Work
+from muster.certify.writer import CertificationWriter
+from muster.clock import Clock
+from muster.errors import BadInputError
+from muster.resources.base import Condition, ConditionStatus
+from muster.resources.certification import (
+    CertificationStatus,
+    Cost,
+    NodeResult,
+    NodeVerdict,
+    Outcome,
+    Phase,
+    Reason,
+    RunRecord,
+)
+
+log = logging.getLogger(__name__)
+
+PLAN_ANNOTATION = "muster.dev/plan"
+"""On a Certification: the plan as JSON. Together with `status.runs` it determines everything that follows."""
+TEST_DIGESTS_ANNOTATION = "muster.dev/test-digests"
+"""On a Certification: JSON, test -> digest of its definition."""
+PLAN_LIMIT_BYTES = 160 * 1024
+"""Annotations of an object share 256 KiB."""
+STATUS_LIMIT_BYTES = 1_200_000
+"""A write of more than 1.5 MiB is refused by etcd's default limit; the verdicts need room too."""
+NAME_LIMIT = 63
+"""The name is the value of a label on every test pod."""
+READY_WAIT_S = 120.0
+"""A node of the round that is not Ready is waited for this long, then it is out."""
+MESSAGE_LIMIT = 2000
+SHOWN = 8
+COMPLETE = "Complete"
+ENDED = (Phase.SUCCEEDED, Phase.FAILED, Phase.ABORTED)
+
+
+class AbortError(Exception):
+    """The certification cannot go on; the sentence says why."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """Carries out one certification. `taken`: partner -> certification that uses it now, asked once at the start."""
+
+    clock: Clock
+    writer: CertificationWriter
+    runner: Runner
+    picture: Picture
+    taken: Callable[[], Mapping[str, str]]
+    news: asyncio.Event
+    """Set whenever a Node changed."""
+
+    @property
+    def _owner(self) -> Owner:
+        return Owner(self.writer.name, self.writer.uid)
+
+    async def run(self) -> None:
+        """Go on until the certification ended. Raises SupersededError when it must be begun anew, and ApiErrors."""
+        if self.writer.status.phase in ENDED:
+            return
+        try:
+            state = await self._resume()
+            await self._rounds(state)
+        except AbortError as error:
+            await self._tidy(frozenset())
+            await self._end(Phase.ABORTED, str(error), self.writer.status)
+
+    # Beginning
+
+    async def _resume(self) -> IsolationState:
+        """The state as far as it is written down; begins the certification when nothing is."""
+        plan = await self._plan()
+        if self.writer.status.phase is Phase.PENDING:
+            started = msgspec.structs.replace(
+                self.writer.status, phase=Phase.RUNNING, started_at=self._now(), blocked="", message=""
+            )
+            await self.writer.write(started)
+        try:
+            return replay(plan, self.writer.status.runs)
+        except (ValueError, StopIteration) as error:
+            raise AbortError(f"The runs in the status do not follow from the plan: {error}.") from error
+
+    async def _plan(self) -> Plan:
+        metadata = self.writer.certification.metadata
+        written = metadata.annotations.get(PLAN_ANNOTATION, "")
+        if written:
+            try:
+                return msgspec.json.decode(written, type=Plan)
+            except (msgspec.MsgspecError, RecursionError) as error:
+                raise AbortError(f"The annotation {PLAN_ANNOTATION} cannot be read: {error}.") from error
+        if self.writer.status.runs:
+            raise AbortError(f"The annotation {PLAN_ANNOTATION} is gone, so the runs so far cannot be continued.")
+        plan = self._new_plan()
+        text = msgspec.json.encode(plan).decode()
+        if len(text) > PLAN_LIMIT_BYTES:
+            raise AbortError("The certification names too many nodes for one object; split it into several.")
+        digests = json.dumps({t.name: t.digest for t in plan.tests}, separators=(",", ":"))
+        await self.writer.annotate({PLAN_ANNOTATION: text, TEST_DIGESTS_ANNOTATION: digests})
+        return plan
+
+    def _new_plan(self) -> Plan:
+        name, spec = self.writer.name, self.writer.certification.spec
+        if len(name) > NAME_LIMIT:
+            raise AbortError(f"The name of a certification may have {NAME_LIMIT} characters; choose a shorter one.")
+        try:
+            profile = catalogue.profile(spec.profile)
+        except BadInputError as error:
+            raise AbortError(str(error)) from error
+        nodes, healths = self.picture.nodes, self.picture.healths
+        return make_plan(name, spec, profile, nodes, healths, self.taken())
+
+    # Rounds
+
+    async def _rounds(self, state: IsolationState) -> None:
+        members = members_of(state.plan)
+        while True:
+            until = self._until(state.plan)
+            spent = self._spent(state, until)
+            if spent:
+                state = replace(state, pending=None, spent=spent)
+            step = next_round(state)
+            if isinstance(step, Verdicts):
+                await self._finish(state, step, members)
+                return
+            records = await self._round(state, step, members, until)
+            state = observe(state, records)
+            following = state.pending
+            await self._write(
+                runs=state.records,
+                round=following.number if following else step.number,
+                current_runs=len(following.runs) if following else 0,
+                blocked="",
+                cost=self._cost(state.cost),
+            )
+
+    def _until(self, plan: Plan) -> datetime:
+        started = self.writer.status.started_at or self._now()
+        return started + timedelta(minutes=plan.budget.max_wall_minutes)
+
+    def _spent(self, state: IsolationState, until: datetime) -> str:
+        """The limit, beside those that isolation counts itself, that ends the certification; nothing while none."""
+        if self._now() >= until and state.pending is not None:
+            return f"{state.plan.budget.max_wall_minutes:g} minutes have passed, which is all the budget allows"
+        if len(msgspec.json.encode(self.writer.status)) > STATUS_LIMIT_BYTES:
+            return f"{len(state.records)} runs fill the object that records them"
+        return ""
+
+    async def _round(
+        self, state: IsolationState, step: Round, members: Mapping[str, Member], until: datetime
+    ) -> list[RunRecord]:
+        """Carry out one round. The records of its runs, and of nodes that are out from now on."""
+        plan, out = state.plan, frozenset(state.withdrawn or {})
+        await self._tidy(frozenset(run.id for run in step.runs))
+        taking_part = sorted({n for run in step.runs for n in run.nodes})
+        gone = dict.fromkeys(await self._not_ready(taking_part, until), (Reason.SCHEDULING, "stopped being Ready"))
+        gone |= self._changed(members, taking_part)
+        runs = tuple(run for run in step.runs if not any(n in gone for n in run.nodes))
+        await self._write(round=step.number, current_runs=len(runs), blocked="")
+        tests = {t.name: t for t in plan.tests}
+        ends = await self.runner.carry_out(Work(self._owner, runs, tests, gpus_of(plan), until), self._blocked)
+        judged = judge_round(plan, runs, ends, self.picture.surroundings(members, state.records))
+        gone |= self._changed(members, [n for n in members if n not in out])
+        return [*_records(step, {r.id: r for r in judged}, gone), *_withdrawals(step, gone)]
+
+    async def _not_ready(self, names: Sequence[str], until: datetime) -> list[str]:
+        """Nodes that are not Ready although they were waited for; those that are gone are not among them."""
+        limit = min(until, self._now() + timedelta(seconds=READY_WAIT_S))
+        said = False
+        while True:
+            self.news.clear()
+            late = [n for n in names if (node := self.picture.nodes.get(n)) is not None and not node.ready]
+            left_s = (limit - self._now()).total_seconds()
+            if not late or left_s <= 0:
+                return late
+            if not said:
+                said = True
+                await self._blocked(f"Waits until {late[0]} is Ready ({len(late)} node(s) of the round are not).")
+            await first_news(self.clock, self.news, left_s)
+
+    def _changed(self, members: Mapping[str, Member], names: Sequence[str]) -> dict[str, tuple[Reason, str]]:
+        """Nodes of `names` that are not what they were when the certification started, with what happened."""
+        nodes, healths = self.picture.nodes, self.picture.healths
+        found = {n: change_since(members[n].identity, nodes.get(n), healths.get(n)) for n in names}
+        return {n: (Reason.HARNESS, what) for n, what in found.items() if what}
+
+    async def _tidy(self, keep: frozenset[str]) -> None:
+        await self.runner.clean(self._owner, keep, self._blocked)
+
+    # The end
+
+    async def _finish(self, state: IsolationState, verdicts: Verdicts, members: Mapping[str, Member]) -> None:
+        await self._tidy(frozenset())
+        out = state.withdrawn or {}
+        changed = self._changed(members, [n for n in members if n not in out])
+        nodes = tuple(_unless_changed(result, changed.get(result.name)) for result in verdicts.nodes)
+        tested = any(r.verdict is not NodeVerdict.UNTESTED for r in nodes)
+        passed = all(r.verdict is NodeVerdict.PASSED for r in nodes)
+        links_good = all(link.verdict is NodeVerdict.PASSED for link in verdicts.links)
+        if not tested:
+            phase = Phase.ABORTED
+        elif passed and links_good and not verdicts.unresolved:
+            phase = Phase.SUCCEEDED
+        else:
+            phase = Phase.FAILED
+        status = msgspec.structs.replace(
+            self.writer.status,
+            nodes=nodes,
+            links=verdicts.links,
+            cost=self._cost(verdicts.cost),
+        )
+        await self._end(phase, summary(nodes, verdicts), status)
+
+    async def _end(self, phase: Phase, message: str, status: CertificationStatus) -> None:
+        now = self._now()
+        complete = Condition(
+            type=COMPLETE,
+            status=ConditionStatus.TRUE,
+            reason=phase.value,
+            message=message[:MESSAGE_LIMIT],
+            last_transition_time=now,
+        )
+        await self.writer.write(
+            msgspec.structs.replace(
+                status,
+                phase=phase,
+                started_at=status.started_at or now,
+                finished_at=now,
+                message=message[:MESSAGE_LIMIT],
+                blocked="",
+                current_runs=0,
+                conditions=(complete,),
+            )
+        )
+        log.info("certification %s %s: %s", self.writer.name, phase.value, message)
+
+    # Small things
+
+    def _now(self) -> datetime:
+        return self.clock.now()
+
+    def _cost(self, nominal: Cost) -> Cost:
+        """The nominal cost with the wall time that really passed."""
+        started = self.writer.status.started_at or self._now()
+        minutes = (self._now() - started).total_seconds() / 60.0
+        return msgspec.structs.replace(nominal, wall_minutes=round(minutes, 3))
+
+    async def _write(self, **fields: Any) -> None:
+        await self.writer.write(msgspec.structs.replace(self.writer.status, **fields))
+
+    async def _blocked(self, why: str) -> None:
+        await self._write(blocked=why[:MESSAGE_LIMIT])
+
+
+def _records(
+    step: Round, judged: Mapping[str, RunRecord], gone: Mapping[str, tuple[Reason, str]]
+) -> Iterator[RunRecord]:
+    """A record for every run of the round. What was measured with a node that changed says nothing about anybody."""
+    for run in step.runs:
+        lost = tuple(n for n in run.nodes if n in gone)
+        if run.id in judged and not lost:
+            yield judged[run.id]
+            continue
+        message = f"{lost[0]} {gone[lost[0]][1]}" if lost else "the run was not carried out"
+        yield RunRecord(
+            id=run.id,
+            round=step.number,
+            test=run.test,
+            nodes=run.nodes,
+            outcome=Outcome.UNKNOWN,
+            reason=Reason.HARNESS,
+            suspects=lost,
+            message=message,
+        )
+
+
+def _withdrawals(step: Round, gone: Mapping[str, tuple[Reason, str]]) -> Iterator[RunRecord]:
+    for name, (reason, what) in sorted(gone.items()):
+        yield RunRecord(
+            id=f"r{step.number:02d}-out-{name}",
+            round=step.number,
+            test=WITHDRAWN,
+            nodes=(name,),
+            outcome=Outcome.UNKNOWN,
+            reason=reason,
+            message=f"The node {what} while it was certified.",
+        )
+
+
+def _unless_changed(result: NodeResult, change: tuple[Reason, str] | None) -> NodeResult:
+    """A pass counts for the node that was tested, not for what it is now."""
+    if change is None or result.verdict is not NodeVerdict.PASSED:
+        return result
+    message = f"The node {change[1]} while it was certified."
+    return msgspec.structs.replace(result, verdict=NodeVerdict.UNDETERMINED, reason=change[0], message=message)
+
+
+def summary(nodes: Sequence[NodeResult], verdicts: Verdicts) -> str:
+    """The end in one paragraph: counts, bad nodes and links, and what was not resolved."""
+    counts = Counter(r.verdict for r in nodes)
+    parts = [", ".join(f"{counts[v]} {v.value}" for v in NodeVerdict if counts[v]) + f" of {len(nodes)} node(s)."]
+    for verdict in (NodeVerdict.FAILED, NodeVerdict.UNDETERMINED, NodeVerdict.UNTESTED):
+        named = [r.name for r in nodes if r.verdict is verdict]
+        more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
+        parts += [f"{verdict.value}: {', '.join(named[:SHOWN])}{more}."] if named else []
+    bad = [f"{link.a} - {link.b}" for link in verdicts.links if link.verdict is NodeVerdict.FAILED]
+    parts += [f"Bad links: {', '.join(bad[:SHOWN])}."] if bad else []
+    return " ".join((*parts, *verdicts.unresolved, *verdicts.notes))

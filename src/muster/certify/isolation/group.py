@@ -1,0 +1,157 @@
+"""State of one group test, and the sets of nodes that its runs are made of: covers, halves, fillers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from muster.certify.isolation.evidence import Pair, pair_of
+from muster.certify.isolation.likelihood import Grid
+
+
+class Step(Enum):
+    CONFIRM = auto()
+    HALVES = auto()
+    """The whole set gave a number that could not be compared with anything: its halves give one."""
+    SPLIT = auto()
+    CANDIDATES = auto()
+    SCALE = auto()
+    DONE = auto()
+
+
+@dataclass(frozen=True)
+class Item:
+    """Labels that hold a cause; on the bits of `differ` the ends of its link differ."""
+
+    nodes: tuple[int, ...]
+    differ: int = 0
+
+
+@dataclass(frozen=True)
+class Tallied:
+    fails: int = 0
+    passes: int = 0
+
+
+@dataclass(frozen=True)
+class Group:
+    """State of one group test in one cell. Dicts are never changed after construction."""
+
+    test: str
+    order: tuple[str, ...]
+    """All nodes to be covered, in topological order."""
+    limit: float
+    """Ratio at which a node that fails only in groups is condemned."""
+    grid: Grid
+    step: Step = Step.CONFIRM
+    sets: tuple[tuple[str, ...], ...] = ()
+    """Sets still to be confirmed, the first one now."""
+    links: tuple[Pair, ...] = ()
+    """Bad links known: never together in a set."""
+    fails: int = 0
+    passes: int = 0
+    attempt: int = 0
+    labels: Mapping[int, str] = field(default_factory=dict)
+    """Node by label, ascending. Labels are spread evenly over the bits, so that each bit splits about in half."""
+    bit: int = 0
+    agreed: int = 0
+    """Bits of the present split in which exactly one half failed."""
+    items: tuple[Item, ...] = ()
+    candidates: tuple[Pair, ...] = ()
+    pointing: int = 0
+    """Failed runs that a bad link among the candidates explains, if the whole split spoke of one link only."""
+    tried: tuple[Pair, ...] = ()
+    size: int = 2
+    """Size of the groups in the last split."""
+    scale: Mapping[str, Tallied] = field(default_factory=dict)
+    scale_open: tuple[str, ...] = ()
+    scale_verdicts: Mapping[str, Tallied] = field(default_factory=dict)
+    """Nodes condemned in groups, with their runs."""
+    confirmed: tuple[frozenset[str], ...] = ()
+    """Sets that passed."""
+    unresolved: tuple[tuple[str, ...], ...] = ()
+    wasted: int = 0
+    unmeasured: bool = False
+
+    @property
+    def covered(self) -> frozenset[str]:
+        """Nodes that took part in a set that passed."""
+        return frozenset().union(*self.confirmed)
+
+    @property
+    def bad(self) -> tuple[str, ...]:
+        """Nodes condemned in groups, sorted."""
+        return tuple(sorted(self.scale_verdicts))
+
+    @property
+    def done(self) -> bool:
+        return self.step is Step.DONE
+
+
+def cover_sets(
+    order: Sequence[str], links: Sequence[Pair], confirmed: Sequence[frozenset[str]]
+) -> tuple[tuple[str, ...], ...]:
+    """Sets that hold every node and every pair of `order` but the bad links, less those inside a confirmed set."""
+    inside = [pair for pair in links if pair[0] in order and pair[1] in order]
+    ends = _vertex_cover(order, inside)
+    sets = [tuple(name for name in order if name not in ends)]
+    for end in ends:
+        beside = {a if b == end else b for a, b in inside if end in (a, b)}
+        sets.append(tuple(name for name in order if name == end or (name not in ends and name not in beside)))
+    sets += [(a, b) for i, a in enumerate(ends) for b in ends[i + 1 :] if pair_of(a, b) not in inside]
+    return tuple(s for s in sets if len(s) >= 2 and not any(c.issuperset(s) for c in confirmed))
+
+
+def _vertex_cover(order: Sequence[str], links: Sequence[Pair]) -> tuple[str, ...]:
+    """Few nodes that touch every bad link: the most burdened first."""
+    open_links, ends = list(links), []
+    while open_links:
+        burden: dict[str, int] = {}
+        for a, b in open_links:
+            burden[a], burden[b] = burden.get(a, 0) + 1, burden.get(b, 0) + 1
+        worst = min((name for name in order if name in burden), key=lambda name: -burden[name])
+        ends.append(worst)
+        open_links = [pair for pair in open_links if worst not in pair]
+    return tuple(ends)
+
+
+def split_runs(group: Group) -> list[tuple[tuple[str, ...], int, int]]:
+    """(nodes, index of the item, value of the bit) of every half of every item, with fillers where asked for."""
+    halves = [
+        ([n for n in item.nodes if n >> group.bit & 1 == value], index, value)
+        for index, item in enumerate(group.items)
+        for value in (0, 1)
+    ]
+    if group.attempt % 2 == 0:
+        inside = {n for item in group.items for n in item.nodes}
+        fillers = [n for n in group.labels if n not in inside]
+        size = (len(group.labels) + 1) // 2 if len(group.items) == 1 else len(group.labels) // len(halves)
+        # First fillers that share the bit of the half, so that one item alone is split like the whole set.
+        for alike in (True, False):
+            for nodes, _, value in halves:
+                wanted = [n for n in fillers if (n >> group.bit & 1 == value) is alike]
+                chosen = wanted[: max(0, size - len(nodes))] if nodes else []
+                nodes += chosen
+                taken = set(chosen)
+                fillers = [n for n in fillers if n not in taken]
+    return [(tuple(group.labels[n] for n in sorted(nodes)), index, value) for nodes, index, value in halves]
+
+
+def filler_blocks(fillers: Sequence[str], size: int) -> list[list[tuple[str, ...]]]:
+    """For each run of a suspect: disjoint blocks of fillers to choose from, about `size` - 1 nodes each.
+
+    A node that fails with all of them is itself the cause unless it has three bad links at least: no two fillers are
+    in every block. Four disjoint blocks where there are enough fillers, otherwise the six pairs of four quarters.
+    """
+    wide = len(fillers) // max(1, size - 1)
+    parts = max(4, 2 * wide)
+    if len(fillers) < 4:
+        return []
+    cut = [len(fillers) * i // parts for i in range(parts + 1)]
+    part = [tuple(fillers[cut[i] : cut[i + 1]]) for i in range(parts)]
+    if parts >= 8:
+        whole = [part[i] + part[i + 1] for i in range(0, parts - 1, 2)]
+        return [[whole[(place + turn) % len(whole)] for place in range(len(whole))] for turn in range(4)]
+    turns = ((0, 1, 2, 3), (2, 3, 0, 1), (0, 2, 1, 3), (1, 3, 0, 2), (0, 3, 1, 2), (1, 2, 0, 3))
+    return [[part[a] + part[b], part[c] + part[d]] for a, b, c, d in turns]
