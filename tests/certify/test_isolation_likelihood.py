@@ -67,7 +67,7 @@ def test_a_pair_that_fails_again_while_its_ends_pass_points_at_the_link() -> Non
     elsewhere = [("x", f"a{i}", True) for i in range(4)] + [("y", f"b{i}", True) for i in range(4)]
     found = judge(runs(*[("x", "y", False)] * 4, *elsewhere), grid_for(0.8), {})
     assert found.links["x", "y"] > 1e5
-    assert found.link_odds["x", "y"] > 1000
+    assert found.link_odds["x", "y"] > 100
     assert found.link_cause["x", "y"] > 100 * LINK_PRIOR
     assert found.suspects() == ()
 

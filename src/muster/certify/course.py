@@ -23,7 +23,7 @@ from muster.certify.durable import first_news
 from muster.certify.grouping import gpus_of, make_plan, members_of
 from muster.certify.isolate import IsolationState, next_round, observe, replay
 from muster.certify.isolation.plan import WITHDRAWN, Member, Plan, Round, Verdicts
-from muster.certify.measure import judge_round
+from muster.certify.measure import HowEnded, RankEnd, judge_round
 from muster.certify.nodes import change_since
 from muster.certify.picture import Picture
 from muster.certify.runners import Owner, Runner, Work
@@ -188,7 +188,8 @@ class Course:
         ends = await self.runner.carry_out(Work(self._owner, runs, tests, gpus_of(plan), until), self._blocked)
         judged = judge_round(plan, runs, ends, self.picture.surroundings(members, state.records))
         gone |= self._changed(members, [n for n in members if n not in out])
-        return [*_records(step, {r.id: r for r in judged}, gone), *_withdrawals(step, gone)]
+        records = _records(step, {r.id: r for r in judged}, gone)
+        return [*records, *_withdrawals(step, {**_busy_partners(plan, ends), **gone})]
 
     async def _not_ready(self, names: Sequence[str], until: datetime) -> list[str]:
         """Nodes that are not Ready although they were waited for; those that are gone are not among them."""
@@ -301,6 +302,13 @@ def _records(
         )
 
 
+def _busy_partners(plan: Plan, ends: Mapping[str, Sequence[RankEnd]]) -> dict[str, tuple[Reason, str]]:
+    """Partners that took other work meanwhile. To ask them again would only cost rounds."""
+    partners = {m.name for cell in plan.cells for m in cell.partners}
+    refused = [e.node for found in ends.values() for e in found if e.how is HowEnded.REFUSED]
+    return {n: (Reason.SCHEDULING, "was not free as a partner") for n in sorted(partners.intersection(refused))}
+
+
 def _withdrawals(step: Round, gone: Mapping[str, tuple[Reason, str]]) -> Iterator[RunRecord]:
     for name, (reason, what) in sorted(gone.items()):
         yield RunRecord(
@@ -310,7 +318,7 @@ def _withdrawals(step: Round, gone: Mapping[str, tuple[Reason, str]]) -> Iterato
             nodes=(name,),
             outcome=Outcome.UNKNOWN,
             reason=reason,
-            message=f"The node {what} while it was certified.",
+            message=f"The node {what} during the certification.",
         )
 
 
@@ -318,7 +326,7 @@ def _unless_changed(result: NodeResult, change: tuple[Reason, str] | None) -> No
     """A pass counts for the node that was tested, not for what it is now."""
     if change is None or result.verdict is not NodeVerdict.PASSED:
         return result
-    message = f"The node {change[1]} while it was certified."
+    message = f"The node {change[1]} during the certification."
     return msgspec.structs.replace(result, verdict=NodeVerdict.UNDETERMINED, reason=change[0], message=message)
 
 

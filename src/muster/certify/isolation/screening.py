@@ -273,9 +273,11 @@ class Screening:
             and name not in self._suspected
             and self._wants_pair(name)
         ]
-        fresh = [name for name in waiting if not self.pairs.mates.get(name) and not self.inconclusive.get(name)]
-        new = frozenset(fresh)
-        again = [name for name in waiting if name not in new]
+        # After a run without an outcome: with a proven node, so that the trouble does not stay in one pair.
+        troubled = [name for name in waiting if self.inconclusive.get(name)]
+        calm = [name for name in waiting if not self.inconclusive.get(name)]
+        fresh = [name for name in calm if not self.pairs.mates.get(name)]
+        again = [name for name in calm if self.pairs.mates.get(name)]
         rng.shuffle(again)
         chosen = self._along_topology(fresh)
         matched = {name for pair in chosen for name in pair}
@@ -293,6 +295,7 @@ class Screening:
             if mate is not None:
                 taken.update((name, mate))
                 chosen.append((name, mate))
+        chosen += self._greedy([name for name in troubled if name not in taken])
         return [(pair, Role.SCREEN) for pair in chosen]
 
     def _wants_pair(self, name: str) -> bool:
@@ -323,11 +326,7 @@ class Screening:
         open_names = list(names)
         while len(open_names) > 1:
             first = open_names.pop(0)
-            untested = (i for i, name in enumerate(open_names) if not self.pairs.tested(first, name))
-            if self.inconclusive.get(first):
-                index = min(untested, key=lambda i: self.wasted.get(pair_of(first, open_names[i]), 0), default=None)
-            else:
-                index = next(untested, None)
+            index = next((i for i, name in enumerate(open_names) if not self.pairs.tested(first, name)), None)
             if index is not None:
                 pairs.append((first, open_names.pop(index)))
         return pairs

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from muster.faults.assembly import Sighting
 from muster.read.kernel.finding import Detection, Finding
+from muster.read.kernel.framing import frame
 from muster.resources.fault import Entity, EntityKind, Scope, Severity
 
 SOURCE = "kernel-log"
@@ -76,7 +77,7 @@ def _entity(detection: Detection) -> Entity:
 
 
 def _message(finding: Finding) -> str:
-    line = finding.lines[0][1] if finding.lines else ""
+    line = frame(finding.lines[0][1]).message if finding.lines else ""
     severity = finding.detection.severity
     text = f"{finding.detection.name}: {line}" if line and severity is not Severity.INFO else finding.detection.name
     return text[:MESSAGE_CHARACTERS]
