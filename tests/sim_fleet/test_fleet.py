@@ -20,8 +20,10 @@ from muster.sim.draws import rng
 from muster.sim.fleet import Rates
 from muster.sim.jobs import DONE_ANNOTATION, JOBS, LOST_ANNOTATION, NAMESPACE
 from muster.sim.plant import DriverUpdate, JobMix, Plant, Refusal
+from muster.sim.tests_model import RunSpec, simulate_run
 from tests.sim_fleet.cluster import FLEET_USER, Cluster, play
 
+TESTS = ("host", "gpu-burn")
 A, B, C = "gpu-001", "gpu-002", "gpu-003"
 
 
@@ -217,8 +219,23 @@ def test_what_a_reset_did_not_cure_is_logged_again() -> None:
         await cluster.clock.sleep(60)
         return before, sum(b"Xid" in record for record in node.log)
 
-    before, after = play(plant(xid(A, CuredBy.REBOOT)), scenario)
+    before, after = play(plant(xid(A, CuredBy.REBOOT, code=48)), scenario)
     assert after == 2 * before > 0
+
+
+def test_a_silent_firmware_logs_nothing_after_a_reset_but_fails_the_next_real_test() -> None:
+    async def scenario(cluster: Cluster) -> tuple[int, int, list[Any]]:
+        await cluster.clock.sleep(700)
+        node = cluster.fleet.world.nodes[A]
+        before = sum(b"Xid" in record for record in node.log)
+        await cluster.repair("r", A, "reset-gpu")
+        await cluster.clock.sleep(60)
+        after = sum(b"Xid" in record for record in node.log)
+        return before, after, [simulate_run(cluster.fleet.world, "c", RunSpec("r", t, (A,), 0)) for t in TESTS]
+
+    before, after, outcomes = play(plant(xid(A, CuredBy.REBOOT, code=119)), scenario)
+    assert after == before > 0
+    assert [outcome.reports[0].ok for outcome in outcomes] == [True, False]
 
 
 def test_a_reset_is_refused_while_pods_use_the_gpus() -> None:
@@ -324,9 +341,24 @@ def test_an_xid_crashes_the_job_on_the_node() -> None:
         await cluster.clock.sleep(1000)
         return cluster.fleet.jobs.interruptions
 
-    interruptions = play(plant(xid(A, CuredBy.NONE, 700.0), jobs=JOB, nodes=2), scenario)
+    interruptions = play(plant(xid(A, CuredBy.NONE, 700.0, code=48), jobs=JOB, nodes=2), scenario)
     assert (interruptions[0].node, interruptions[0].why.value) == (A, "exited")
     assert interruptions[0].lost_s > 0
+
+
+def test_an_xid_of_a_silent_firmware_hangs_the_job_until_its_pod_is_evicted() -> None:
+    async def scenario(cluster: Cluster) -> tuple[list[str], Any]:
+        await cluster.clock.sleep(6000)
+        pods = [p for p in await cluster.objects(PODS) if p["spec"].get("nodeName") == A]
+        phases = [p["status"]["phase"] for p in pods]
+        await cluster.api.evict(pods[0]["metadata"]["name"], pods[0]["metadata"]["namespace"])
+        await cluster.clock.sleep(60)
+        return phases, cluster.fleet.jobs.interruptions
+
+    phases, interruptions = play(plant(xid(A, CuredBy.NONE, 700.0, code=119), jobs=JOB, nodes=2), scenario)
+    assert phases == ["Running"]
+    assert (interruptions[0].node, interruptions[0].why.value) == (A, "deleted")
+    assert interruptions[0].lost_s <= 700.0
 
 
 def test_a_job_that_restarts_on_a_broken_node_crashes_again() -> None:
@@ -417,7 +449,7 @@ def test_a_reset_that_helped_closes_the_fault_and_one_that_did_not_leaves_it_ope
         await cluster.clock.sleep(400)
         return [[f.code for f in (await observed(cluster, n)).status.observed.faults] for n in (A, B)]
 
-    assert play(plant(xid(A, CuredBy.RESET_GPU), xid(B, CuredBy.REBOOT)), scenario) == [[], ["119"]]
+    assert play(plant(xid(A, CuredBy.RESET_GPU, code=48), xid(B, CuredBy.REBOOT, code=48)), scenario) == [[], ["48"]]
 
 
 def test_a_driver_update_changes_every_fingerprint_in_order_without_a_boot() -> None:

@@ -113,6 +113,7 @@ def test_an_xid_is_logged_with_its_code_and_address(code: int) -> None:
     w = world()
     hit: list[str] = []
     w.on_gpu_fault.append(hit.append)
+    w.on_gpu_hang.append(hit.append)
     w.appear(xid(code=code), START + timedelta(seconds=60))
     text = b"".join(w.nodes["gpu-001"].log).decode()
     assert f"NVRM: Xid (PCI:{w.nodes['gpu-001'].gpus[3].pci[:-2]}): {code}, " in text

@@ -186,7 +186,8 @@ class Course:
         await self._write(round=step.number, current_runs=len(runs), blocked="")
         tests = {t.name: t for t in plan.tests}
         ends = await self.runner.carry_out(Work(self._owner, runs, tests, gpus_of(plan), until), self._blocked)
-        judged = judge_round(plan, runs, ends, self.picture.surroundings(members, state.records))
+        under_test = frozenset(m.name for cell in plan.cells for m in cell.targets)
+        judged = judge_round(plan, runs, ends, self.picture.surroundings(members, under_test, state.records))
         gone |= self._changed(members, [n for n in members if n not in out])
         records = _records(step, {r.id: r for r in judged}, gone)
         return [*records, *_withdrawals(step, {**_busy_partners(plan, ends), **gone})]
@@ -306,7 +307,7 @@ def _busy_partners(plan: Plan, ends: Mapping[str, Sequence[RankEnd]]) -> dict[st
     """Partners that took other work meanwhile. To ask them again would only cost rounds."""
     partners = {m.name for cell in plan.cells for m in cell.partners}
     refused = [e.node for found in ends.values() for e in found if e.how is HowEnded.REFUSED]
-    return {n: (Reason.SCHEDULING, "was not free as a partner") for n in sorted(partners.intersection(refused))}
+    return dict.fromkeys(sorted(partners.intersection(refused)), (Reason.SCHEDULING, "was not free as a partner"))
 
 
 def _withdrawals(step: Round, gone: Mapping[str, tuple[Reason, str]]) -> Iterator[RunRecord]:

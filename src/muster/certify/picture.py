@@ -41,19 +41,20 @@ class Picture:
         node = self._nodes.get(name)
         return node is not None and node.ready
 
-    def surroundings(self, members: Iterable[str], passed: tuple[RunRecord, ...]) -> Surroundings:
-        """What the numbers of runs among `members` are compared with."""
-        mine = frozenset(members)
+    def surroundings(
+        self, members: Iterable[str], under_test: frozenset[str], passed: tuple[RunRecord, ...]
+    ) -> Surroundings:
+        """What the numbers of runs among `members` are compared with. Nodes `under_test` prove nothing yet."""
         nodes, healths = self.nodes, self.healths
         kinds = {
             name: NodeKind(nodes[name].clique, healths[name].stack if name in healths else "")
-            for name in sorted(mine)
+            for name in sorted(members)
             if name in nodes
         }
         certified: dict[tuple[str, str, str], list[float]] = {}
         for name in sorted(healths):
             health, node = healths[name], nodes.get(name)
-            if name in mine or node is None or not health.metrics or not health.stack:
+            if name in under_test or node is None or not health.metrics or not health.stack:
                 continue
             for key, value in health.metrics.items():
                 certified.setdefault((node.product, health.stack, key), []).append(value)

@@ -33,7 +33,8 @@ class CertificationRuns:
         self._kubelets = kubelets
         self._tasks = tasks
         self._runs: dict[tuple[str, str], _Run] = {}
-        world.on_gpu_fault.append(self._gpu_fault)
+        for signals in (world.on_gpu_fault, world.on_gpu_hang):  # test programs have a watchdog: they never hang
+            signals.append(self._gpu_fault)
 
     def owns(self, pod: Pod) -> bool:
         return CERTIFICATION_LABEL in pod.labels

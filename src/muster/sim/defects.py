@@ -8,6 +8,9 @@ from typing import assert_never
 from muster.resources.base import Model
 from muster.resources.repair import Rung
 
+HANGING_XIDS = frozenset({119})
+"""XIDs after which the firmware of the GPU is silent: callers block, so a job hangs until somebody ends it."""
+
 RUNGS_BY_STRENGTH = (Rung.RESET_GPU, Rung.RESTART_DRIVER, Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE)
 """A stronger rung does everything that a weaker one does."""
 
@@ -22,7 +25,7 @@ class DefectKind(StrEnum):
     FLAKY_NODE = "flaky-node"
     """Each run on the node fails with `probability`."""
     XID = "xid"
-    """The driver logs an XID, and whatever runs on the node crashes."""
+    """The driver logs an XID, and whatever runs on the node crashes, or hangs (HANGING_XIDS)."""
     DEGRADED_NVLINK = "degraded-nvlink"
     """One GPU comes up with part of its NVLinks; traffic inside the node runs at `factor` of the usual rate."""
     NEEDS_REPLACEMENT = "needs-replacement"
@@ -68,6 +71,10 @@ class Defect(Model, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def blames_node(self) -> bool:
         """False for a link: its ends are good."""
         return self.kind is not DefectKind.BAD_LINK
+
+    def hangs(self) -> bool:
+        """Whether work on the GPU blocks silently instead of crashing."""
+        return self.kind is DefectKind.XID and self.xid in HANGING_XIDS
 
     def sentence(self) -> str:
         """The truth about it, for narration."""

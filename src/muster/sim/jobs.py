@@ -66,6 +66,8 @@ class _Job:
     """Pods of the present attempt whose containers run, by name."""
     gone: tuple[str, Ended] | None = None
     """Node of the first pod of the present attempt that went away, and why it did."""
+    hung_at: datetime | None = None
+    """Since when the present attempt makes no progress, its pods running all the same."""
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def pod_names(self) -> tuple[str, ...]:
@@ -101,6 +103,7 @@ class TrainingJobs:
         self.completed = 0
         self.interruptions: list[Interruption] = []
         world.on_gpu_fault.append(self._gpu_fault)
+        world.on_gpu_hang.append(self._gpu_hang)
 
     # Workload
 
@@ -145,6 +148,16 @@ class TrainingJobs:
                 if pod.node == node:
                     self._kubelets.exit(pod, CRASHED, "CUDA error: unspecified launch failure")
 
+    def _gpu_hang(self, node: str) -> None:
+        for job in list(self._jobs.values()):
+            if any(pod.node == node for pod in job.running.values()):
+                self._hang(job, node)
+
+    def _hang(self, job: _Job, node: str) -> None:
+        if job.hung_at is None:
+            job.hung_at = self._clock.now()
+            self._say("job", node, f"{job.name} makes no progress: its rank on {node} is silent.")
+
     # Jobs
 
     async def run(self) -> None:
@@ -174,6 +187,7 @@ class TrainingJobs:
         job.attempt += 1
         job.running.clear()
         job.gone = None
+        job.hung_at = None
         for name in job.pod_names():
             await self._create_pod(job, name)
         while len(job.running) < job.nodes and job.gone is None:
@@ -193,15 +207,15 @@ class TrainingJobs:
         rate = self._rate([pod.node for pod in job.running.values()])
         started = self._clock.now()
         timer = self._tasks.start(self._wake_after(job, self._mix.startup_s + (job.work_s - job.done_s) / rate))
-        crash = self._tasks.start(self._crash_after_startup(job))
-        while job.gone is None and not timer.done():
+        crash = self._tasks.start(self._meet_defects_after_startup(job))
+        while job.gone is None and (job.hung_at is not None or not timer.done()):
             await self._woken(job)
         timer.cancel()
         crash.cancel()
         if job.gone is None:
             job.done_s = job.work_s
             return True
-        elapsed_s = (self._clock.now() - started).total_seconds() - self._mix.startup_s
+        elapsed_s = ((job.hung_at or self._clock.now()) - started).total_seconds() - self._mix.startup_s
         progress_s = job.done_s + max(0.0, elapsed_s) * rate
         kept_s = max(job.done_s, progress_s // self._mix.checkpoint_s * self._mix.checkpoint_s)
         lost_s = progress_s - kept_s
@@ -213,18 +227,23 @@ class TrainingJobs:
         self._say("job", node, f"{job.name} {how} on {node} and lost {lost_s / 60:.0f} min of work; it restarts.")
         return False
 
-    async def _crash_after_startup(self, job: _Job) -> None:
-        """The first collective meets a GPU that does not work."""
+    async def _meet_defects_after_startup(self, job: _Job) -> None:
+        """The first collective meets a GPU that does not work: it crashes, or waits for ever."""
         await self._clock.sleep(self._mix.startup_s)
         for pod in list(job.running.values()):
-            if any(self._crashes(job, defect) for defect in self._world.defects_of(pod.node)):
+            defects = self._world.defects_of(pod.node)
+            if any(self._crashes(job, defect) for defect in defects):
                 self._kubelets.exit(pod, CRASHED, "CUDA error: unspecified launch failure")
+                return
+            if any(defect.hangs() for defect in defects):
+                self._hang(job, pod.node)
                 return
 
     def _crashes(self, job: _Job, defect: Defect) -> bool:
         if defect.kind is DefectKind.FLAKY_NODE:
             return rng(self._world.seed, "flaky-job", job.name, job.attempt).random() < defect.probability
-        return defect.kind in (DefectKind.BAD_NODE, DefectKind.XID, DefectKind.NEEDS_REPLACEMENT)
+        broken = (DefectKind.BAD_NODE, DefectKind.XID, DefectKind.NEEDS_REPLACEMENT)
+        return defect.kind in broken and not defect.hangs()
 
     async def _wake_after(self, job: _Job, seconds: float) -> None:
         await self._clock.sleep(seconds)

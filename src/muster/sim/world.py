@@ -81,6 +81,7 @@ class World:
         self.on_log: list[Callable[[str], None]] = []
         self.on_power: list[Callable[[str], None]] = []
         self.on_gpu_fault: list[Callable[[str], None]] = []
+        self.on_gpu_hang: list[Callable[[str], None]] = []
         for name, domain in zip(node_names(nodes), domain_names(nodes, domains), strict=True):
             self.nodes[name] = NodeTruth(
                 name=name,
@@ -107,7 +108,7 @@ class World:
     # Defects
 
     def appear(self, defect: Defect, now: datetime) -> None:
-        """From now on `defect` is real. An XID is logged and crashes what runs on the node."""
+        """From now on `defect` is real. An XID is logged, and what runs on the node crashes or hangs."""
         self.active.append(defect)
         if defect not in self.appeared:
             self.appeared.append(defect)
@@ -119,7 +120,7 @@ class World:
         node = self.nodes[defect.node]
         pid = rng(self.seed, "pid", defect.node, node.boots, node.log_end()).randrange(20_000, 90_000)
         self.log(defect.node, now, xid_messages(defect.xid, node.gpus[defect.gpu], pid))
-        for callback in self.on_gpu_fault:
+        for callback in self.on_gpu_hang if defect.hangs() else self.on_gpu_fault:
             callback(defect.node)
 
     def defects_of(self, name: str) -> tuple[Defect, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from muster.read.moment import MONTHS, Moment, boot, calendar, unix
@@ -19,11 +19,14 @@ _MONTH = "(?:" + "|".join(MONTHS) + ")"
 _CLOCK = r"\d\d:\d\d:\d\d"
 _TAG = r"(?P<tag>[A-Za-z_(][^\s:\[\]]{0,63}?)(?:\[(?P<pid>\d+)\])?: ?"
 
-_UPTIME = re.compile(r"\[?\s*(?P<s>\d{1,12}\.\d{3,9})\](?:\[\s*[TC]\d+\])?\s?")
+_CALLER = r"(?: ?\[\s*[TC]\d+\])?"
+_UPTIME = re.compile(rf"\[?\s*(?P<s>\d{{1,12}}\.\d{{3,9}})(?: <\s*[\d.]+>)?\]{_CALLER}\s?")
 _CTIME = re.compile(
     rf"\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) +(?P<month>{_MONTH}) +(?P<day>\d{{1,2}}) (?P<clock>{_CLOCK})"
-    r"(?:\.(?P<fraction>\d+))? (?P<year>\d{4})\] ?"
+    rf"(?:\.(?P<fraction>\d+))? (?P<year>\d{{4}})\]{_CALLER} ?"
 )
+_RELATIVE = re.compile(rf"\[(?:\s*\+\d{{1,12}}\.\d{{3,9}}|{_MONTH} ?\d{{1,2}} \d\d:\d\d)\]{_CALLER} ?")
+"""`dmesg --reltime`: a distance to the line before, or a time without seconds. Neither is a time to reckon with."""
 _FABRIC = re.compile(
     rf"\[?(?P<month>{_MONTH}) +(?P<day>\d{{1,2}}) (?P<year>\d{{4}}) (?P<clock>{_CLOCK})\] +"
     r"\[(?P<level>[A-Z]+)\](?: +\[tid \d+\])? ?"
@@ -44,6 +47,15 @@ _RFC5424 = re.compile(
 )
 _PRIORITY = re.compile(r"<\d{1,3}>")
 _DECODED_LEVEL = re.compile(r"(?:kern|user|daemon|syslog|auth)\s*:(?P<level>[a-z]+)\s*: ")
+_ZONE_NAME = re.compile(r"(?:[A-Z]{2,5}|[+-]\d\d) +(?=\S+ [\w(])")
+"""A zone that `journalctl -o short-full` names by letters: which offset it means is not told."""
+_CONTAINER = re.compile(r"(?:stdout|stderr) [FP] ")
+"""Stream and full/partial mark of a container runtime, behind its time."""
+_COLLECTED = re.compile(
+    rf"\d{{4}}-\d\d-\d\dT{_CLOCK}(?:\.\d{{1,9}})?(?:Z|[+-]\d\d:\d\d) (?:(?:stdout|stderr) [FP] )?"
+)
+"""Put before a line by what collected it (a container runtime, `kubectl logs --timestamps`): the time of reading."""
+_COLOUR = re.compile(r"(?:\x1b|#033)\[[0-9;]{0,20}[A-Za-z]")
 _HOST_KERNEL = re.compile(r"(?P<host>[^\s:\[]+) kernel: ?")
 _HOST_TAG = re.compile(rf"(?P<host>[^\s:\[]+) {_TAG}")
 _KMSG_ESCAPE = re.compile(r"\\x([0-9a-f]{2})")
@@ -81,8 +93,25 @@ class Frame:
         return self.tag is None or self.tag == "kernel"
 
 
+def plain(line: str) -> str:
+    """The line without terminal colours and without a byte order mark."""
+    if "\x1b" in line or "#033" in line:
+        line = _COLOUR.sub("", line)
+    return line.removeprefix("\ufeff")
+
+
 def frame(line: str) -> Frame:
     """Frame one line (no line end). Never fails: a line that is not understood comes back as it is."""
+    line = plain(line)
+    outer = _COLLECTED.match(line) if line[:2] == "20" else None
+    if outer is not None:
+        inner = _frame(line[outer.end() :])
+        if inner.framed:
+            return inner if inner.moment is not None else replace(inner, moment=_frame(line).moment)
+    return _frame(line)
+
+
+def _frame(line: str) -> Frame:
     first = line[:1]
     if first == "{":
         journal = _journal(line)
@@ -123,6 +152,10 @@ def _uptime(match: re.Match[str], rest: str) -> Frame:
     return Frame(rest, boot(float(match["s"])), framed=True)
 
 
+def _relative(match: re.Match[str], rest: str) -> Frame:  # noqa: ARG001 - the signature of a builder
+    return Frame(rest, framed=True)
+
+
 def _dated(match: re.Match[str], rest: str) -> Frame | None:
     """A line that begins with a date; dmesg writes the message right after it, syslog a host and a tag first."""
     groups = match.groupdict()
@@ -133,6 +166,11 @@ def _dated(match: re.Match[str], rest: str) -> Frame | None:
         return None
     host, tag = groups.get("host"), groups.get("tag")
     if match.re is _ISO:
+        if not match[0][0].isdigit() and groups["zone"] is None:
+            name = _ZONE_NAME.match(rest)
+            rest = rest[name.end() :] if name else rest
+        if container := _CONTAINER.match(rest):
+            return Frame(rest[container.end() :], moment, framed=True)
         named = _HOST_KERNEL.match(rest) or _HOST_TAG.match(rest)
         if named is not None and (named.re is _HOST_KERNEL or named["pid"]):
             host, tag = named["host"], named["tag"] if named.re is _HOST_TAG else "kernel"
@@ -186,7 +224,7 @@ def _journal(line: str) -> Frame | None:
     tag = "kernel" if transport == "kernel" else str(tag) if tag else None if transport is None else str(transport)
     return Frame(
         message,
-        unix(int(stamp) / 1e6) if stamp.isdigit() and len(stamp) <= 17 else None,
+        unix(int(stamp) / 1e6) if stamp.isascii() and stamp.isdigit() and len(stamp) <= 17 else None,
         framed=True,
         tag=tag,
         host=_text_or_none(record.get("_HOSTNAME")),
@@ -209,7 +247,12 @@ def _text_or_none(value: Any) -> str | None:
 
 
 _Builder = Callable[[re.Match[str], str], Frame | None]
-_BRACKET: tuple[tuple[re.Pattern[str], _Builder], ...] = ((_UPTIME, _uptime), (_CTIME, _dated), (_FABRIC, _dated))
+_BRACKET: tuple[tuple[re.Pattern[str], _Builder], ...] = (
+    (_UPTIME, _uptime),
+    (_CTIME, _dated),
+    (_FABRIC, _dated),
+    (_RELATIVE, _relative),
+)
 _DIGIT: tuple[tuple[re.Pattern[str], _Builder], ...] = (
     (_KMSG, _record),
     (_ISO, _dated),

@@ -14,7 +14,7 @@ import msgspec
 from muster.read import pci
 from muster.read.kernel import driver, fabric, host, nic, pcie, xid
 from muster.read.kernel.finding import Detection, Finding, condition
-from muster.read.kernel.framing import Frame, frame
+from muster.read.kernel.framing import Frame, frame, plain
 from muster.read.kernel.prefilter import interesting
 from muster.read.source import MAX_LINE_BYTES, printable
 from muster.resources.fault import EntityKind
@@ -86,7 +86,7 @@ class KernelLogParser:
 
     def line(self, number: int, line: bytes, cut: bool = False) -> list[Finding]:
         """Findings of line `number`. `cut`: the line may end in the middle of a word."""
-        text = line[:MAX_LINE_BYTES].replace(b"\0", b"").decode("utf-8", "replace").rstrip("\r\n")
+        text = plain(line[:MAX_LINE_BYTES].replace(b"\0", b"").decode("utf-8", "replace").rstrip("\r\n"))
         origin = frame(text)
         shown = printable(text.strip(), EVIDENCE_CHARACTERS)
         if origin.continues:

@@ -45,6 +45,7 @@ NEEDLES: tuple[bytes, ...] = (
     b"PCIe Bus Error",
     b"available PCIe bandwidth",
     b'MESSAGE":[',
+    b'MESSAGE": [',
     b'MESSAGE" : [',
 )
 """One of these occurs in every line that a detector understands."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -24,6 +25,7 @@ _TIME = ("t", "time", "timestamp", "at")
 _NODE = ("node", "host", "hostname")
 _ADDRESS = ("pci", "bdf", "pci_address", "address", "gpu")
 _CODE = ("xid", "code")
+_DAYTIME = re.compile(r"([0-2][0-9]:[0-5][0-9]:[0-6][0-9])(?:[.,]([0-9]{1,9}))?")
 _TEXT = ("text", "message", "detail")
 
 
@@ -109,14 +111,8 @@ def _moment(value: Any) -> Moment | None:
         return unix(seconds) if seconds > 1e9 else boot(seconds)
     if not isinstance(value, str):
         return None
-    clock, _, fraction = value.partition(".")
-    parts = clock.split(":")
-    if (
-        len(parts) == 3
-        and all(part.isdigit() and len(part) == 2 for part in parts)
-        and fraction.isdigit() | (not fraction)
-    ):
-        return daytime(clock, fraction or None)
+    if clock := _DAYTIME.fullmatch(value):
+        return daytime(clock[1], clock[2])
     try:
         at = datetime.fromisoformat(value)
     except ValueError:

@@ -63,7 +63,7 @@ def number(value: Any) -> float | None:
         return None
     try:
         found = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return found if abs(found) < float("inf") else None
 
