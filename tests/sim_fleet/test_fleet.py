@@ -18,7 +18,7 @@ from muster.sim.api_faults import Fault, FaultHook, Request, internal_error, too
 from muster.sim.defects import Appears, CuredBy, Defect, DefectKind
 from muster.sim.draws import rng
 from muster.sim.fleet import Rates
-from muster.sim.jobs import DONE_ANNOTATION, JOBS, LOST_ANNOTATION, NAMESPACE
+from muster.sim.jobs import DONE_ANNOTATION, GRACE_PERIOD_S, JOBS, LOST_ANNOTATION, NAMESPACE
 from muster.sim.plant import DriverUpdate, JobMix, Plant, Refusal
 from muster.sim.tests_model import RunSpec, simulate_run
 from tests.sim_fleet.cluster import FLEET_USER, Cluster, play
@@ -352,6 +352,8 @@ def test_an_xid_of_a_silent_firmware_hangs_the_job_until_its_pod_is_evicted() ->
         pods = [p for p in await cluster.objects(PODS) if p["spec"].get("nodeName") == A]
         phases = [p["status"]["phase"] for p in pods]
         await cluster.api.evict(pods[0]["metadata"]["name"], pods[0]["metadata"]["namespace"])
+        await cluster.clock.sleep(GRACE_PERIOD_S - 10)
+        assert cluster.fleet.jobs.interruptions == []
         await cluster.clock.sleep(60)
         return phases, cluster.fleet.jobs.interruptions
 
@@ -449,7 +451,10 @@ def test_a_reset_that_helped_closes_the_fault_and_one_that_did_not_leaves_it_ope
         await cluster.clock.sleep(400)
         return [[f.code for f in (await observed(cluster, n)).status.observed.faults] for n in (A, B)]
 
-    assert play(plant(xid(A, CuredBy.RESET_GPU, code=48), xid(B, CuredBy.REBOOT, code=48)), scenario) == [[], ["48"]]
+    assert play(plant(xid(A, CuredBy.RESET_GPU, code=48), xid(B, CuredBy.REBOOT, code=48)), scenario) == [
+        [],
+        ["45", "48", "63"],
+    ]
 
 
 def test_a_driver_update_changes_every_fingerprint_in_order_without_a_boot() -> None:

@@ -51,7 +51,10 @@ class Moment:
         if self.basis is Basis.UTC:
             return datetime.fromtimestamp(self.seconds, UTC)
         if self.basis is Basis.BOOT and booted_at is not None:
-            return booted_at + timedelta(seconds=self.seconds)
+            try:
+                return booted_at + timedelta(seconds=self.seconds)
+            except OverflowError:
+                return None
         return None
 
 

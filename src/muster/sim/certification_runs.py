@@ -64,6 +64,9 @@ class CertificationRuns:
                 run.work.cancel()
                 run.work = self._tasks.start(self._give_up(run, pod.node))
 
+    def ignores_sigterm(self, pod: Pod) -> bool:  # noqa: ARG002 - the watchdog of a test program ends it
+        return False
+
     async def _work(self, run: _Run) -> None:
         outcome = simulate_run(self._world, run.certification, run.spec)
         await self._clock.sleep(outcome.duration_s)

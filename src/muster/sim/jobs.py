@@ -74,6 +74,10 @@ class _Job:
         return tuple(f"{self.name}-{self.attempt}-{rank}" for rank in range(self.nodes))
 
 
+GRACE_PERIOD_S = 120
+"""Training pods get the time to save a checkpoint."""
+
+
 class TrainingJobs:
     """Keeps `mix.count` jobs going. `say` receives one sentence for each end of a job or an attempt."""
 
@@ -126,6 +130,10 @@ class TrainingJobs:
         if job.gone is None:
             job.gone = (pod.node, end.why)
         job.wake.set()
+
+    def ignores_sigterm(self, pod: Pod) -> bool:
+        """A rank that waits for a silent GPU does not even save a checkpoint."""
+        return any(defect.hangs() for defect in self._world.defects_of(pod.node))
 
     def pod_changed(self, key: str) -> None:
         """Callback of the pod cache: a pod may have disappeared, also one that never ran."""
@@ -354,6 +362,6 @@ def _pod_spec() -> Object:
     resources = {"limits": {GPU_RESOURCE: str(GPUS_PER_NODE)}}
     return {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 30,
+        "terminationGracePeriodSeconds": GRACE_PERIOD_S,
         "containers": [{"name": "trainer", "image": "registry.example/trainer:1.0", "resources": resources}],
     }

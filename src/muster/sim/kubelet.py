@@ -63,6 +63,10 @@ class Workload(Protocol):
         """The containers have stopped or will never start."""
         ...
 
+    def ignores_sigterm(self, pod: Pod) -> bool:
+        """Whether the containers stay until the grace period is over."""
+        ...
+
 
 @dataclass
 class _Running:
@@ -165,7 +169,9 @@ class Kubelets:
             return
         end = await self._until_end(running)
         if end.why is Ended.DELETED:
-            await self._clock.sleep(min(STOP_S, float(running.pod.grace_s)))
+            grace_s = float(running.pod.grace_s)
+            stuck = any(w.ignores_sigterm(pod) for w in self.workloads if w.owns(pod))
+            await self._clock.sleep(grace_s if stuck else min(STOP_S, grace_s))
         running.holds_gpus = False
         self._tell(pod, end)
         await self._power[pod.node].wait()

@@ -60,7 +60,7 @@ _HOST_KERNEL = re.compile(r"(?P<host>[^\s:\[]+) kernel: ?")
 _HOST_TAG = re.compile(rf"(?P<host>[^\s:\[]+) {_TAG}")
 _KMSG_ESCAPE = re.compile(r"\\x([0-9a-f]{2})")
 _ANCHOR = re.compile(
-    r"(?:\[\s*(?P<s>\d+\.\d{3,9})\] )?(?<![\w-])"
+    r"(?:\[\s*(?P<s>\d{1,12}\.\d{3,9})\] )?(?<![\w-])"
     r"(?=NVRM: |nvidia-nvswitch\d*: SXid|mlx5_core[ :]|EXT4-fs |XFS \(|Kernel panic - not syncing"
     r"|EDAC MC\d|mce: \[Hardware Error\]|pcieport [0-9a-f]{4}:|NETDEV WATCHDOG: |detected NVSwitch )"
 )
