@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from muster.certify.isolate import begin, next_round, observe, replay
@@ -15,9 +15,10 @@ from muster.resources.certification import CertificationBudget, NodeVerdict, Out
 from tests.certify import fleets
 
 SIZES = st.sampled_from((4, 5, 8, 9, 16, 23))
+SHORT = CertificationBudget(max_rounds=30)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_deterministic_faults_are_all_named_and_nobody_else(data: st.DataObject) -> None:
     nodes = data.draw(st.sampled_from((8, 12, 16, 23)))
@@ -33,13 +34,16 @@ def test_deterministic_faults_are_all_named_and_nobody_else(data: st.DataObject)
     assert verdicts.unresolved == ()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_two_bad_links_never_cost_an_innocent_node_its_verdict(data: st.DataObject) -> None:
+def test_several_bad_links_never_cost_an_innocent_node_its_verdict(data: st.DataObject) -> None:
     nodes = data.draw(st.sampled_from((8, 12, 16, 32)))
     index = st.integers(0, nodes - 1)
     pairs = data.draw(st.lists(st.tuples(index, index).filter(lambda p: p[0] != p[1]), min_size=2, max_size=3))
-    truth = Truth(links={fleets.pair_of(fleets.name(a), fleets.name(b)): 1.0 for a, b in pairs})
+    links = {fleets.pair_of(fleets.name(a), fleets.name(b)): 1.0 for a, b in pairs}
+    # A node with three bad links in a fleet this small is a bad node by any measure.
+    assume(all(sum(node in link for link in links) < 3 for node in (fleets.name(i) for i in range(nodes))))
+    truth = Truth(links=links)
     verdicts, _ = carry_out(fleets.plan(nodes, fleets.GROUPS, matchings=2), truth.answer)
     found = compare(truth, verdicts)
     assert found.innocent == frozenset()
@@ -48,18 +52,25 @@ def test_two_bad_links_never_cost_an_innocent_node_its_verdict(data: st.DataObje
     assert found.named_links == truth.bad_links or verdicts.unresolved or verdicts.notes or found.undetermined
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_a_coordinator_that_dies_after_any_round_continues_identically(data: st.DataObject) -> None:
     nodes = data.draw(SIZES)
     truth = data.draw(fleets.any_faults(nodes))
-    plan = fleets.plan(nodes, fleets.EVERYTHING, partners=2, seed=data.draw(st.integers(0, 99)), matchings=2)
+    plan = fleets.plan(
+        nodes, fleets.EVERYTHING, partners=2, seed=data.draw(st.integers(0, 99)), matchings=2, budget=SHORT
+    )
+    dies_after = data.draw(st.integers(0, SHORT.max_rounds))
     state = begin(plan)
     while isinstance(step := next_round(state), Round):
         state = observe(state, truth.answer(step))
-        again = replay(plan, state.records)
-        assert next_round(again) == next_round(state)
-        assert again.records == state.records
+        if step.number == dies_after:
+            again = replay(plan, state.records)
+            assert next_round(again) == next_round(state)
+            assert again.records == state.records
+            state = again
+    uninterrupted, _ = carry_out(plan, truth.answer)
+    assert step == uninterrupted
     assert next_round(replay(plan, state.records)) == step
 
 
@@ -68,7 +79,7 @@ def test_a_coordinator_that_dies_after_any_round_continues_identically(data: st.
 def test_the_order_of_records_within_a_round_does_not_matter(data: st.DataObject) -> None:
     nodes = data.draw(SIZES)
     truth = data.draw(fleets.any_faults(nodes))
-    plan = fleets.plan(nodes, fleets.GROUPS, seed=data.draw(st.integers(0, 99)), matchings=2)
+    plan = fleets.plan(nodes, fleets.GROUPS, seed=data.draw(st.integers(0, 99)), matchings=2, budget=SHORT)
     shuffled = random.Random(data.draw(st.integers(0, 99)))
     one, other = begin(plan), begin(plan)
     while isinstance(step := next_round(one), Round):
@@ -79,7 +90,7 @@ def test_the_order_of_records_within_a_round_does_not_matter(data: st.DataObject
         assert next_round(other) == next_round(one)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_rounds_are_node_disjoint_bounded_and_each_target_gets_one_verdict(data: st.DataObject) -> None:
     nodes = data.draw(SIZES)
@@ -105,7 +116,7 @@ def test_rounds_are_node_disjoint_bounded_and_each_target_gets_one_verdict(data:
     assert [v.name for v in step.nodes] == [fleets.name(i) for i in range(nodes)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_nodes_that_were_not_tested_never_pass_and_wasted_runs_blame_nobody(data: st.DataObject) -> None:
     nodes = data.draw(SIZES)
@@ -122,12 +133,12 @@ def test_nodes_that_were_not_tested_never_pass_and_wasted_runs_blame_nobody(data
     assert state.cost.rounds < 30
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_whatever_happens_a_failed_node_has_failed_runs_and_an_error_bound(data: st.DataObject) -> None:
     nodes = data.draw(SIZES)
     truth = data.draw(fleets.any_faults(nodes))
-    plan = fleets.plan(nodes, fleets.EVERYTHING, partners=1, matchings=2, weakest=0.5)
+    plan = fleets.plan(nodes, fleets.EVERYTHING, partners=1, matchings=2, weakest=0.5, budget=SHORT)
     verdicts, state = carry_out(plan, truth.answer)
     outcome = {r.id: r.outcome for r in state.records}
     for node in verdicts.nodes:

@@ -155,7 +155,11 @@ def test_waves_wait() -> None:
     _, files = built(recipe_of("h100-any"), Deployer.ARGOCD)
     rule = yamlio.loads(files["argocd-cm.yaml"], "rule")
     assert rule["metadata"]["name"] == "argocd-cm"
-    assert "Progressing" in rule["data"]["resource.customizations.health.argoproj.io_Application"]
+    lua = rule["data"]["resource.customizations.health.argoproj.io_Application"]
+    assert "Progressing" in lua
+    # After an upgrade the old objects are healthy still: the rule asks which source was synced.
+    assert "syncResult" in lua
+    assert "comparedTo" in lua
     for name in (n for n in files if n.startswith("applications/")):
         sync = yamlio.loads(files[name], name)["spec"]["syncPolicy"]
         assert sync["retry"]["limit"] > 0
@@ -320,6 +324,38 @@ def test_a_failing_write_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="Cannot write"):
         bundles.write(tmp_path / "b", {"a": "x", "a/b": "y"})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_keeps_the_old_bundle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = bundles.verify(folder)
+    rename = Path.rename
+
+    def interrupt(self: Path, target: Path) -> Path:
+        if self.name == "new":
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        bundles.write(folder, built(recipe_of("gb200-any"), Deployer.ARGOCD)[1], force=True)
+    assert bundles.verify(folder) == before
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_odd_entries_are_not_part_of_a_bundle(folder: Path) -> None:
+    (folder / "empty" / "inner").mkdir(parents=True)
+    with pytest.raises(NotSatisfiedError, match="empty/inner/ is not part"):
+        bundles.verify(folder)
+    shutil.rmtree(folder / "empty")
+    (folder / "two\nlines").write_text("")
+    with pytest.raises(NotSatisfiedError) as caught:
+        bundles.verify(folder)
+    assert "\n" not in str(caught.value)
+    (folder / "two\nlines").unlink()
+    (folder / "checksums.txt").unlink()
+    os.mkfifo(folder / "checksums.txt")
+    with pytest.raises(BadInputError, match="not a regular file"):
+        bundles.verify(folder)
 
 
 FAKE = """#!/bin/bash

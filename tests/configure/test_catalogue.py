@@ -9,6 +9,7 @@ import pytest
 
 from muster.configure import catalogue as catalogues
 from muster.configure.catalogue import SourceKind, data_folder, load, read_sources
+from muster.configure.catalogue_page import page
 from muster.configure.compile import compiled
 from muster.errors import BadInputError
 
@@ -17,6 +18,11 @@ def test_compiled_form_is_up_to_date() -> None:
     stored = (data_folder() / "catalogue.json").read_bytes()
     assert stored == compiled(), "run: python -m muster.configure.compile"
     assert load() == read_sources(data_folder())
+
+
+def test_the_reference_page_is_up_to_date() -> None:
+    stored = Path(__file__).parents[2] / "docs" / "reference" / "catalogue.md"
+    assert stored.read_text() == page(load()), f"run: python -m muster.configure.catalogue_page {stored}"
 
 
 def test_every_component_states_where_its_pin_comes_from() -> None:

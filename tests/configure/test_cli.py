@@ -51,7 +51,7 @@ def test_diff(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     other = tmp_path / "other.yaml"
     assert run(["recipe", *ARGS, "--nodes", "8", "-o", str(other)]) == 0
     assert run(["recipe", "diff", str(recipe), str(other)]) == 0
-    assert 'nodewright-operator:estimatedNodeCount: "absent" -> 8' in capsys.readouterr().out
+    assert "nodewright-operator:estimatedNodeCount: (absent) -> 8" in capsys.readouterr().out
 
 
 def test_bundle(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,6 +84,7 @@ def test_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["snapshot", "--node", "-o", "json"]) == 0
     first = json.loads(capsys.readouterr().out)
     assert run(["snapshot", "--node", "--file", str(tmp_path / "s.yaml")]) == 0
+    assert (first["apiVersion"], first["kind"]) == ("muster.dev/v1alpha1", "Snapshot")
     assert yamlio.load(tmp_path / "s.yaml")["fingerprint"] == first["fingerprint"]
     assert run(["snapshot", "--node"]) == 0
     assert "fingerprint of" in capsys.readouterr().out
@@ -114,6 +115,19 @@ def test_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["bundle", "RECIPE", "--deployer", "helm", "-o", "OUT", "--repo", "https://a/b"], 2, "belong to"),
         (["bundle", "RECIPE", "--deployer", "helm", "-o", "OUT", "--set", "nfd:password=x"], 2, "secret"),
         (["bundle", "RECIPE", "--deployer", "helm", "-o", "OUT", "--manifest", "x=/nope"], 2, "Cannot read"),
+        (["recipe", "foo"], 2, "No such command 'foo'"),
+        (["recipe", "--service", "metal3"], 2, "muster recipe list"),
+        (["recipe", "--platform", "kueue"], 2, "not usable yet"),
+        (["recipe", "--accelerator", "h100", "-o", "x" * 300], 2, "File name too long"),
+        (["recipe", "--accelerator", "h100", "-o", "/dev/full"], 2, "No space left"),
+        (["recipe", "check", "/dev/zero"], 2, "larger than"),
+        (["bundle", "RECIPE", "--deployer", "helm", "-o", "."], 2, "no name of a folder"),
+        (["bundle", "RECIPE", "--deployer", "helm", "-o", "x" * 300], 2, "File name too long"),
+        (["bundle", "RECIPE", "--deployer", "helm", "-o", "LINK"], 2, "symbolic link"),
+        (["bundle", "RECIPE", "--deployer", "helm", "-o", "OUT", "--set", "nfd:x=1.30"], 2, "inner quotes"),
+        (["bundle", "RECIPE", "--deployer", "helm", "-o", "OUT", "--set", 'nfd:x="\\ud800"'], 2, "surrogate"),
+        (["bundle", "RECIPE", "--deployer", "helm", "-o", "OUT", "--set", 'nfd:x={"a":1,"a":2}'], 2, "twice"),
+        (["bundle", "RECIPE", "--deployer", "helm", "-o", "OUT", "--set", "gpu-operator:driver=1"], 2, "is a map"),
         (["bundle", "verify", "FOLDER"], 2, "not a bundle"),
         (["bundle", "verify", "FOLDER/missing"], 2, "not a folder"),
         (["snapshot"], 2, "--node"),
@@ -133,8 +147,9 @@ def test_bad_input(
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
+    (tmp_path / "LINK").symlink_to(folder)
     places = {"FOLDER": str(folder), "RECIPE": str(recipe), "OUT": str(tmp_path / "out")}
-    places |= {name: str(tmp_path / name) for name in files}
+    places |= {name: str(tmp_path / name) for name in (*files, "LINK")}
     resolved = [next((a.replace(k, v, 1) for k, v in places.items() if a.startswith(k)), a) for a in args]
     before = sorted(tmp_path.rglob("*"))
     assert run(resolved) == code
@@ -143,3 +158,35 @@ def test_bad_input(
     assert captured.err.count("\n") == 1
     assert "Traceback" not in captured.err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_link_stays_a_link_and_a_device_a_device(tmp_path: Path) -> None:
+    link = tmp_path / "link.yaml"
+    link.symlink_to("real.yaml")
+    assert run(["recipe", "--accelerator", "h100", "-o", str(link)]) == 0
+    assert link.is_symlink()
+    assert lock.read(tmp_path / "real.yaml").criteria == {"accelerator": "h100"}
+    assert run(["recipe", "--accelerator", "h100", "-o", "/dev/null"]) == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_an_interrupted_write_leaves_the_old_recipe(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = recipe.read_bytes()
+
+    def interrupt(self: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", interrupt)
+    assert run(["recipe", "--accelerator", "h100", "-o", str(recipe)]) == 130
+    assert recipe.read_bytes() == before
+    assert list(recipe.parent.iterdir()) == [recipe]
+
+
+def test_doubtful_overrides_are_allowed_and_pointed_out(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["bundle", str(recipe), "--deployer", "helm", "-o", str(tmp_path / "b")]
+    assert run([*command, "--set", "gpu-operator:driver.versio=x", "--set", "nfd:enabled=false"]) == 0
+    said = capsys.readouterr().err
+    assert "did you mean driver.version?" in said
+    assert "nfd is left out, and in the recipe gpu-operator comes after it" in said

@@ -68,6 +68,23 @@ def test_a_dimension_that_nothing_carries_is_named() -> None:
         resolved({"service": "eks", "accelerator": "h200", "intent": "training", "os": "ubuntu"})
 
 
+def test_the_closest_recipes_may_contradict_one_dimension() -> None:
+    with pytest.raises(BadInputError, match=r"carries os=ubuntu in .*closest: service=gke accelerator=h100 .*os=cos"):
+        resolved({"service": "gke", "accelerator": "h100", "intent": "training", "os": "ubuntu"})
+
+
+@pytest.mark.full
+def test_the_whole_vocabulary_resolves_or_says_why_not() -> None:
+    outcomes: set[str] = set()
+    for values in itertools.product(*((None, *VOCABULARY[d]) for d in Dimension)):
+        stated = {d.value: v for d, v in zip(Dimension, values, strict=True) if v}
+        try:
+            outcomes.add("resolved" if resolved(stated).recipe.criteria == stated else "wrong criteria")
+        except BadInputError as error:
+            outcomes.add("empty" if ": ." in str(error) or "\n" in str(error) else "refused")
+    assert outcomes == {"resolved", "refused"}
+
+
 def test_vocabulary() -> None:
     with pytest.raises(BadInputError, match=r"did you mean 'h100'\?\); valid values: a100, b200"):
         parse_criteria({"accelerator": "h10"})

@@ -170,3 +170,27 @@ def test_an_untouched_machine_keeps_its_fingerprint() -> None:
     first, second = (take(this_machine(), "here", NOW) for _ in range(2))
     assert first.fingerprint == second.fingerprint
     assert first.digests == second.digests
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "unknown"),
+    [
+        ("etc/os-release", "ID=\nNAME\n=x", "os.id"),
+        ("proc/driver/nvidia/version", "garbage", "driver.version"),
+        ("sys/bus/pci/devices/0000:f0:00.0/vendor/x", "", "pci.0000:f0:00.0"),
+        ("sys/class/infiniband/odd/ports", "a file", "rdma.odd.ports"),
+        ("proc/driver/nvidia/gpus/0000:10:00.0/information", "\x1b[31m????", "gpu.0.uuid"),
+    ],
+)
+def test_odd_content_is_unknown_with_a_reason(path: str, text: str, unknown: str, root: Path) -> None:
+    write(root, path, text)
+    found = take(Machine(root), "node-1", NOW)
+    assert [u.reason for u in found.unknown if u.name == unknown] not in ([], [""])
+    assert "gpu.count" in [r.name for r in found.readings]
+
+
+def test_names_with_odd_digits_are_read(root: Path) -> None:
+    write(root, "sys/class/infiniband/mlx5_\u00b2/node_guid", "x")
+    found = take(Machine(root), "node-1", NOW)
+    assert "rdma.mlx5_\u00b2.node_guid" in [r.name for r in found.readings]
+    assert "rdma.mlx5_10.node_guid" in [r.name for r in found.readings]

@@ -83,11 +83,31 @@ def test_merging_twice_changes_nothing(target: dict[str, Any], patch: dict[str, 
         ('"3"', "3"),
         ("yes", "yes"),
         ("NaN", "NaN"),
+        ("0.5", 0.5),
+        ('"1.30"', "1.30"),
+        ("v1.30", "v1.30"),
         ("a,b", "a,b"),
     ],
 )
 def test_values_of_flags(text: str, value: Any) -> None:
     assert parse_value(text) == value
+
+
+@pytest.mark.parametrize("text", ["1.30", "1.0", "1e3", "-0", "12345678901234567890", "0.10", "1e999"])
+def test_a_number_that_would_change_is_refused(text: str) -> None:
+    with pytest.raises(BadInputError):
+        parse_value(text)
+
+
+def test_put_does_not_drop_settings() -> None:
+    values: dict[str, Any] = {"driver": {"version": "1"}, "gone": None}
+    for path, value in (("driver", 1), ("driver", []), ("driver.version.x", 1)):
+        with pytest.raises(BadInputError):
+            put(values, parse_path(path), value)
+    assert values == {"driver": {"version": "1"}, "gone": None}
+    put(values, parse_path("gone.a"), 1)
+    put(values, parse_path("driver"), None)
+    assert values == {"driver": None, "gone": {"a": 1}}
 
 
 @given(trees)

@@ -48,10 +48,13 @@ PLAN_ANNOTATION = "muster.dev/plan"
 """On a Certification: the plan as JSON. Together with `status.runs` it determines everything that follows."""
 TEST_DIGESTS_ANNOTATION = "muster.dev/test-digests"
 """On a Certification: JSON, test -> digest of its definition."""
-PLAN_LIMIT_BYTES = 160 * 1024
-"""Annotations of an object share 256 KiB."""
-STATUS_LIMIT_BYTES = 1_200_000
-"""A write of more than 1.5 MiB is refused by etcd's default limit; the verdicts need room too."""
+NODE_LIMIT = 600
+"""Nodes and partners of one certification. It keeps its runs and verdicts in one object, and etcd takes 1.5 MiB."""
+OBJECT_LIMIT_BYTES = 1_400_000
+VERDICT_BYTES = 1000
+"""What the verdict of a node takes at most, with its evidence and metrics."""
+ROUND_BYTES = 250
+"""What one round adds for each node at most."""
 NAME_LIMIT = 63
 """The name is the value of a label on every test pod."""
 READY_WAIT_S = 120.0
@@ -120,8 +123,6 @@ class Course:
             raise AbortError(f"The annotation {PLAN_ANNOTATION} is gone, so the runs so far cannot be continued.")
         plan = self._new_plan()
         text = msgspec.json.encode(plan).decode()
-        if len(text) > PLAN_LIMIT_BYTES:
-            raise AbortError("The certification names too many nodes for one object; split it into several.")
         digests = json.dumps({t.name: t.digest for t in plan.tests}, separators=(",", ":"))
         await self.writer.annotate({PLAN_ANNOTATION: text, TEST_DIGESTS_ANNOTATION: digests})
         return plan
@@ -130,6 +131,8 @@ class Course:
         name, spec = self.writer.name, self.writer.certification.spec
         if len(name) > NAME_LIMIT:
             raise AbortError(f"The name of a certification may have {NAME_LIMIT} characters; choose a shorter one.")
+        if len(spec.nodes) + len(spec.partners) > NODE_LIMIT:
+            raise AbortError(f"A certification may name {NODE_LIMIT} nodes and partners; split it into several.")
         try:
             profile = catalogue.profile(spec.profile)
         except BadInputError as error:
@@ -169,7 +172,9 @@ class Course:
         """The limit, beside those that isolation counts itself, that ends the certification; nothing while none."""
         if self._now() >= until and state.pending is not None:
             return f"{state.plan.budget.max_wall_minutes:g} minutes have passed, which is all the budget allows"
-        if len(msgspec.json.encode(self.writer.status)) > STATUS_LIMIT_BYTES:
+        members = members_of(state.plan)
+        reserved = len(members) * (VERDICT_BYTES + ROUND_BYTES)
+        if len(msgspec.json.encode(self.writer.certification)) > OBJECT_LIMIT_BYTES - reserved:
             return f"{len(state.records)} runs fill the object that records them"
         return ""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
 from muster.clock import Clock
 from muster.errors import UnreachableError
@@ -38,13 +38,13 @@ async def persist(clock: Clock, what: str, act: Callable[[], Awaitable[T]]) -> T
         await clock.sleep(wait_s)
 
 
-async def in_parallel(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def in_parallel(works: Iterable[Callable[[], Awaitable[None]]]) -> None:
     """Carry out `works`, PARALLEL at a time, started in their order. Raises the first error, the others cancelled."""
     free = asyncio.Semaphore(PARALLEL)
 
-    async def one(work: Coroutine[Any, Any, None]) -> None:
+    async def one(work: Callable[[], Awaitable[None]]) -> None:
         async with free:
-            await work
+            await work()
 
     tasks = [asyncio.ensure_future(one(work)) for work in works]
     try:

@@ -31,7 +31,7 @@ def bundle() -> None:
 @click.argument("recipe", metavar="RECIPE")
 @click.option("--deployer", type=click.Choice(_DEPLOYERS), required=True, help="What the bundle is deployed with.")
 @click.option("-o", "--output", required=True, metavar="DIR", help="Folder to write; new or empty.")
-@click.option("--set", "sets", multiple=True, metavar="COMPONENT:PATH=VALUE", help="Set a value; JSON or plain text.")
+@click.option("--set", "sets", multiple=True, metavar="COMPONENT:PATH=VALUE", help="Set a value: JSON or plain text.")
 @click.option(
     "--manifest", "manifests", multiple=True, metavar="NAME=FILE", help="Supply a manifest the recipe names."
 )
@@ -50,10 +50,15 @@ def render(
     repo_path: str | None,
     force: bool,
 ) -> None:
-    """Render RECIPE into a folder."""
+    """Render RECIPE into a folder.
+
+    --set takes JSON (true, 3, null, [], {...}) or plain text; text that looks like a number needs inner quotes,
+    --set 'x:image.tag="1.30"'. A map or list replaces the one that is there, null drops it, a dot inside a key is
+    written as \\., and COMPONENT:enabled=false leaves a component out.
+    """
     from muster.configure import bundle as bundles
     from muster.configure import lock
-    from muster.configure.overrides import parse_overrides, with_manifests, with_overrides
+    from muster.configure.overrides import doubts, parse_overrides, with_manifests, with_overrides
     from muster.configure.render.argocd import UNSET_REPOSITORY, Repository, check_repository
 
     chosen = bundles.Deployer(deployer)
@@ -67,6 +72,8 @@ def render(
     planned, files = bundles.build(locked, changed, chosen, overrides, repository)
     bundles.write(Path(output), files, force)
     click.echo(f"{output}: {len(planned.releases)} releases for {deployer}, {len(files)} files.", err=True)
+    for doubt in doubts(locked, overrides):
+        click.echo(doubt, err=True)
     if planned.missing:
         click.echo(f"Supply with --manifest before deploying: {', '.join(planned.missing)}.", err=True)
     if chosen is bundles.Deployer.ARGOCD and repo is None:
@@ -108,7 +115,7 @@ def _read_manifests(texts: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
 @click.argument("folder", metavar="DIR")
 @format_option
 def verify(folder: str, output: Format) -> None:
-    """Check that no file of the bundle in DIR is changed, missing or extra."""
+    """Check a bundle: no file in DIR is changed, missing or extra. Exit code 3 when one is."""
     from muster.configure import bundle as bundles
 
     count, digest = bundles.verify(Path(folder))

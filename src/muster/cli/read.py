@@ -12,7 +12,7 @@ import click
 
 from muster.cli.output import Format, emit, format_option
 from muster.errors import BadInputError
-from muster.read.source import SAMPLE_BYTES, Context, Input
+from muster.read.source import SAMPLE_BYTES, Context, Input, check_context
 
 CHUNK_BYTES = 64 * 1024
 
@@ -38,8 +38,9 @@ def read(kind: str | None, context_file: str | None, output: Format, files: tupl
         raise BadInputError(f"Unknown kind {kind!r}; the kinds are {', '.join(formats.kinds())}.")
     if files.count("-") > 1:
         raise BadInputError("Standard input ('-') can be given once.")
+    context = _context(context_file)
     inputs = [_input(name) for name in files]
-    report = formats.read(inputs, _context(context_file), kind)
+    report = formats.read(inputs, context, kind)
     emit(report.plain(), output, _table)
 
 
@@ -53,11 +54,15 @@ def _context(name: str | None) -> Context:
         return {}
     if not isinstance(loaded, dict):
         raise BadInputError(f"{name} must hold a mapping of names to values.")
-    return {str(key): value for key, value in loaded.items()}
+    context = {str(key): value for key, value in loaded.items()}
+    check_context(context, name)
+    return context
 
 
 def _input(name: str) -> Input:
     if name == "-":
+        if sys.stdin is None:
+            raise BadInputError("Standard input is closed; give a file or pipe the log in.")
         return _stream_input("standard input", sys.stdin.buffer)
     path = Path(name)
     try:

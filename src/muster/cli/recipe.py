@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from muster.cli.output import Format, emit, format_option
+from muster.configure.criteria import VOCABULARY, Dimension
 from muster.errors import BadInputError
 
 if TYPE_CHECKING:
     from muster.configure.resolve import Resolution
 
 F = TypeVar("F", bound=Callable[..., Any])
-DIMENSIONS = ("service", "accelerator", "intent", "os", "platform")
+MEANINGS = {
+    "service": "Who runs Kubernetes",
+    "accelerator": "GPU model",
+    "intent": "What the cluster is for",
+    "os": "Operating system of the GPU nodes",
+    "platform": "What runs the workloads",
+}
+DIMENSIONS = tuple(MEANINGS)
 
 
 class DefaultGroup(click.Group):
@@ -25,18 +33,32 @@ class DefaultGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            if args and not args[0].startswith("-") and not self._default_takes_arguments():
+                return super().parse_args(ctx, args)
             args = [self.default, *args]
         return super().parse_args(ctx, args)
+
+    def _default_takes_arguments(self) -> bool:
+        return any(isinstance(p, click.Argument) for p in self.commands[self.default].params)
 
 
 def criteria_options(command: F) -> F:
     """Adds one option per dimension, `--profile` and `--nodes`."""
     for option in (
-        click.option("--nodes", type=click.IntRange(1, 1_000_000), help="Number of nodes, for sizing."),
         click.option(
-            "--profile", "profiles", multiple=True, metavar="NAME=VALUE", help="Choose a value of a profile."
+            "--nodes", type=click.IntRange(1, 1_000_000), metavar="N", help="Number of GPU nodes, for sizing."
         ),
-        *(click.option(f"--{name}", metavar="NAME", help=f"The {name} of the cluster.") for name in DIMENSIONS[::-1]),
+        click.option(
+            "--profile",
+            "profiles",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Choose a value of a profile, for example gpuStack=operator-managed on AKS.",
+        ),
+        *(
+            click.option(f"--{d}", metavar="NAME", help=f"{meaning}: {', '.join(VOCABULARY[Dimension(d)])}.")
+            for d, meaning in reversed(MEANINGS.items())
+        ),
     ):
         command = option(command)
     return command
@@ -66,7 +88,8 @@ def resolve_stated(stated: dict[str, str | None], profiles: Sequence[str], nodes
 def recipe() -> None:
     """Resolve, list, explain and check recipes.
 
-    'muster recipe --service eks --accelerator h100 ...' is short for 'muster recipe resolve ...'.
+    'muster recipe --service eks --accelerator h100 --intent training' is short for 'muster recipe resolve ...', whose
+    --help lists every option.
     """
 
 
@@ -86,21 +109,40 @@ def resolve(profiles: tuple[str, ...], nodes: int | None, output: str, **stated:
 
 def write_file(path: Path, text: str) -> None:
     """Write `path` so that it holds either what it held or all of `text`. Raises BadInputError."""
-    partial = path.with_name(f".{path.name}.partial")
-    if path.is_dir():
-        raise BadInputError(f"{path} is a folder; give a file.")
+    import os
+    import tempfile
+
+    partial: Path | None = None
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        if path.is_dir():
+            raise BadInputError(f"{path} is a folder; give a file.")
+        if path.exists() and not path.is_file():
+            # A device or a pipe (/dev/null, /dev/stdout) is written to, never replaced.
+            path.write_text(text, encoding="utf-8")
+            return
+        # A link stays a link: what it points to is replaced.
+        target = path.resolve()
+        handle, name = tempfile.mkstemp(prefix=".muster-", dir=target.parent)
+        partial = Path(name)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        partial.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
+        partial.replace(target)
     except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise BadInputError(f"Cannot write {path}: {error.strerror}.") from error
+        raise BadInputError(f"Cannot write {str(path)[:120]}: {error.strerror}.") from error
+    finally:
+        if partial is not None:
+            partial.unlink(missing_ok=True)
 
 
 @recipe.command("list")
 @format_option
 def list_(output: Format) -> None:
-    """List the recipes that the catalogue holds, most specific criteria only."""
+    """List the recipes of the catalogue.
+
+    Only the most specific ones: 'eks h100 training ubuntu kubeflow' is listed, and 'eks h100 training' resolves too.
+    A dash is a criterion that must not be stated.
+    """
     from muster.configure.catalogue import load
     from muster.configure.resolve import leaf_names
 
@@ -186,7 +228,10 @@ def _print_settings(explained: list[dict[str, Any]]) -> None:
 @click.argument("file", metavar="FILE")
 @format_option
 def check(file: str, output: Format) -> None:
-    """Verify a recipe: its digest, its versions and edges, and that nothing in it is a literal secret."""
+    """Verify that a recipe is whole.
+
+    Its digest matches, its versions are exact, its edges hold together, and nothing in it is a literal secret.
+    """
     from muster.configure import lock
     from muster.configure.lint import lint_values
 
@@ -222,5 +267,8 @@ def _print_changes(changes: list[dict[str, Any]]) -> None:
     if not changes:
         click.echo("The recipes are equal.")
     for change in changes:
-        before, after = (json.dumps(change.get(side, "absent"), ensure_ascii=False) for side in ("before", "after"))
+        before, after = (
+            json.dumps(change[side], ensure_ascii=False) if side in change else "(absent)"
+            for side in ("before", "after")
+        )
         click.echo(f"{change['path']}: {before} -> {after}")

@@ -23,11 +23,12 @@ def snapshot(node: bool, file: str | None, output: Format) -> None:
     from muster import yamlio
     from muster.clock import SystemClock
     from muster.configure.snapshot.node import take, this_machine
-    from muster.resources.base import to_object
+    from muster.resources.base import API_VERSION, to_object
 
     if not node:
         raise BadInputError("Say what to record: --node records the node that this command runs on.")
-    content = to_object(take(this_machine(), socket.gethostname(), SystemClock().now()))
+    content: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "Snapshot"}
+    content |= to_object(take(this_machine(), socket.gethostname(), SystemClock().now()))
     if file is None:
         emit(content, output, _print_table)
         return

@@ -27,6 +27,7 @@ CHECKSUMS = "checksums.txt"
 DESCRIPTION = "bundle.yaml"
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\n]+)")
 _MAX_FILES = 10_000
+_MAX_LISTING = 4 * 1024 * 1024
 
 
 class Deployer(StrEnum):
@@ -114,7 +115,10 @@ def write(folder: Path, files: Mapping[str, str], force: bool = False) -> None:
 
     Raises BadInputError when `folder` is in use by something else, or holds a bundle and `force` is not set.
     """
-    _require_free(folder, force)
+    try:
+        _require_free(folder, force)
+    except OSError as error:
+        raise BadInputError(f"Cannot write to {str(folder)[:120]}: {error.strerror}.") from error
     try:
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
@@ -130,8 +134,8 @@ def write(folder: Path, files: Mapping[str, str], force: bool = False) -> None:
             folder.rename(staging / "old")
         try:
             fresh.rename(folder)
-        except OSError:
-            if (staging / "old").exists():
+        except BaseException:  # Ctrl-C too: the old bundle must not go away with the staging folder
+            if not folder.exists() and (staging / "old").exists():
                 (staging / "old").rename(folder)
             raise
     except OSError as error:
@@ -141,9 +145,13 @@ def write(folder: Path, files: Mapping[str, str], force: bool = False) -> None:
 
 
 def _require_free(folder: Path, force: bool) -> None:
+    if folder.name in ("", ".."):
+        raise BadInputError("The output is no name of a folder; give one, for example bundle/.")
     if not folder.parent.is_dir():
         raise BadInputError(f"The folder {folder.parent} does not exist; create it first.")
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+    if folder.is_symlink():
+        raise BadInputError(f"{folder} is a symbolic link; give the folder that it points to.")
+    if folder.exists() and not folder.is_dir():
         raise BadInputError(f"{folder} is not a folder; give another output.")
     if not folder.exists() or not any(folder.iterdir()):
         return
@@ -168,7 +176,7 @@ def verify(folder: Path) -> tuple[int, str]:
     if not folder.is_dir():
         raise BadInputError(f"{folder} is not a folder; give the folder of a bundle.")
     try:
-        listing = (folder / CHECKSUMS).read_bytes()
+        listing = _read_listing(folder)
         expected = _parse_checksums(listing, folder)
         present = _present(folder)
     except OSError as error:
@@ -177,14 +185,32 @@ def verify(folder: Path) -> tuple[int, str]:
         ) from error
     for name in sorted(set(expected) | set(present)):
         if name not in present:
-            raise NotSatisfiedError(f"{name} is missing from the bundle {folder}; build it again.")
+            raise NotSatisfiedError(f"{_shown(name)} is missing from the bundle {folder}; build it again.")
         if name not in expected:
             raise NotSatisfiedError(
-                f"{name} is not part of the bundle {folder}; remove it or build the bundle again."
+                f"{_shown(name)} is not part of the bundle {folder}; remove it or build the bundle again."
             )
         if present[name] != expected[name]:
-            raise NotSatisfiedError(f"{name} was changed after the bundle {folder} was built; build it again.")
+            raise NotSatisfiedError(
+                f"{_shown(name)} was changed after the bundle {folder} was built; build it again."
+            )
     return len(expected), f"sha256:{hashlib.sha256(listing).hexdigest()}"
+
+
+def _shown(name: str) -> str:
+    """A file name on one line, however hostile."""
+    return name if name.isprintable() and len(name) <= 200 else ascii(name[:200])
+
+
+def _read_listing(folder: Path) -> bytes:
+    path = folder / CHECKSUMS
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise BadInputError(f"{path} is not a regular file; it is not a bundle.")
+    with path.open("rb") as file:
+        listing = file.read(_MAX_LISTING + 1)
+    if len(listing) > _MAX_LISTING:
+        raise BadInputError(f"{path} is larger than {_MAX_LISTING // 1024 // 1024} MiB; it is not a bundle.")
+    return listing
 
 
 def _parse_checksums(listing: bytes, folder: Path) -> dict[str, str]:
@@ -204,6 +230,8 @@ def _present(folder: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for root, folders, names in os.walk(folder):
         here = Path(root)
+        if not folders and not names and here != folder:
+            found[f"{here.relative_to(folder).as_posix()}/"] = "an empty folder"
         for name in [*names, *(f for f in folders if (here / f).is_symlink())]:
             path = here / name
             relative = path.relative_to(folder).as_posix()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from muster.configure.recipe import Recipe, content_of
-from muster.configure.values import ABSENT, leaves, path_text
+from muster.configure.values import ABSENT, get, leaves, path_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,13 @@ class Difference:
 
 
 def differences(before: Recipe, after: Recipe) -> tuple[Difference, ...]:
-    """Every difference, sorted by path. Components are compared by name, wherever they stand in the order."""
-    old, new = _flat(before), _flat(after)
+    """Every difference, sorted by path. Components are compared by name, wherever they stand in the order.
+
+    A component that only one side has is one difference, with its version. The digest and the levels are left out:
+    they follow from the rest.
+    """
+    both = {c.name for c in before.components} & {c.name for c in after.components}
+    old, new = _flat(before, both), _flat(after, both)
     return tuple(
         Difference(path, old.get(path, ABSENT), new.get(path, ABSENT))
         for path in sorted(old.keys() | new.keys())
@@ -40,16 +46,25 @@ def _typed(value: Any) -> Any:
     return ABSENT if value is ABSENT else msgspec.json.encode(value)
 
 
-def _flat(recipe: Recipe) -> dict[str, Any]:
+def _flat(recipe: Recipe, detailed: Collection[str]) -> dict[str, Any]:
     content = content_of(recipe)
     flat: dict[str, Any] = {}
     for component in content.pop("components"):
         name = component.pop("name")
-        flat[name] = "present"
-        for path, value in leaves(component.pop("values", {})):
-            flat[f"{name}:{path_text(path)}"] = value
-        for path, value in leaves(component):
-            flat[f"{name}.{path_text(path)}"] = value
+        if name not in detailed:
+            flat[name] = component["source"].get("version", "manifests only")
+            continue
+        for path, value in _whole(component.pop("values", {})):
+            flat[f"{name}:{path}"] = value
+        for path, value in _whole(component):
+            flat[f"{name}.{path}"] = value
     content.pop("digest", None)
-    flat |= {path_text(path): value for path, value in leaves(content)}
-    return flat
+    content.pop("levels", None)
+    return flat | dict(_whole(content))
+
+
+def _whole(values: Any) -> Iterator[tuple[str, Any]]:
+    """Values by path, each list as one value."""
+    for path, value in leaves(values):
+        if not any(isinstance(get(values, path[:at]), list) for at in range(1, len(path))):
+            yield path_text(path), value

@@ -37,7 +37,13 @@ def locked(recipe: Recipe) -> Recipe:
 
 def read(path: Path) -> Recipe:
     """Read and verify a lock file. Raises BadInputError when it is missing, malformed or was edited."""
-    return parse(yamlio.load(path), str(path))
+    try:
+        # Bounded here too: a device or a pipe has no size to look at beforehand.
+        with path.open("rb") as file:
+            content = file.read(yamlio.MAX_BYTES + 1)
+    except OSError as error:
+        raise BadInputError(f"Cannot read {str(path)[:120]}: {error.strerror or error}.") from error
+    return parse(yamlio.loads(content, str(path)), str(path))
 
 
 def parse(content: Any, source: str) -> Recipe:

@@ -14,7 +14,7 @@ from muster.configure.lint import lint_values
 from muster.configure.order import order
 from muster.configure.recipe import ManifestFile, Recipe, RecipeComponent, check_recipe
 from muster.configure.resolve import with_inferred_edges
-from muster.configure.values import Path, parse_path, parse_value, path_text, put, sort_keys
+from muster.configure.values import Path, leaves, parse_path, parse_value, path_text, put, sort_keys
 from muster.errors import BadInputError
 
 
@@ -39,7 +39,10 @@ def parse_overrides(texts: Iterable[str], recipe: Recipe) -> tuple[Override, ...
         name, colon, path = target.partition(":")
         if not equals or not colon or not name or not path:
             raise BadInputError(f"--set {text[:80]!r} is malformed; write it as component:path=value.")
-        override = Override(_component(name, recipe), parse_path(path), parse_value(value))
+        try:
+            override = Override(_component(name, recipe), parse_path(path), parse_value(value))
+        except BadInputError as error:
+            raise BadInputError(f"--set {text[:80]!r}: {error}") from error
         for other in found:
             shorter = min(len(other.path), len(override.path))
             if other.component == override.component and other.path[:shorter] == override.path[:shorter]:
@@ -76,7 +79,10 @@ def with_overrides(recipe: Recipe, overrides: Sequence[Override]) -> Recipe:
                 off.append(component.name)
             continue
         values = copy.deepcopy(component.values)
-        put(values, override.path, override.value)
+        try:
+            put(values, override.path, override.value)
+        except BadInputError as error:
+            raise BadInputError(f"--set {override}: {error}") from error
         lint_values(component.name, values, "--set")
         components[component.name] = msgspec.structs.replace(component, values=sort_keys(values))
     kept = {
@@ -94,6 +100,29 @@ def with_overrides(recipe: Recipe, overrides: Sequence[Override]) -> Recipe:
     )
     check_recipe(changed, "The recipe with --set")
     return changed
+
+
+def doubts(recipe: Recipe, overrides: Sequence[Override]) -> tuple[str, ...]:
+    """Sentences about overrides that are allowed but may be a slip: a misspelt path, a component others need."""
+    found: list[str] = []
+    off = {o.component for o in overrides if o.path == ("enabled",) and o.value is False}
+    for override in overrides:
+        component = recipe.component(override.component)
+        if component is None or override.path == ("enabled",):
+            continue
+        known = [path_text(path) for path, _ in leaves(component.values)]
+        written = path_text(override.path)
+        close = difflib.get_close_matches(written, known, n=1, cutoff=0.85)
+        if close and close[0] != written and not written.startswith(f"{close[0]}["):
+            found.append(f"The recipe does not set {component.name}:{written}; did you mean {close[0]}?")
+    for name in sorted(off):
+        needing = [c.name for c in recipe.components if name in c.depends_on and c.name not in off]
+        if needing:
+            found.append(
+                f"{name} is left out, and in the recipe {', '.join(needing)} comes after it; make sure that the "
+                "cluster has it already or does without."
+            )
+    return tuple(found)
 
 
 def with_manifests(recipe: Recipe, supplied: Mapping[str, list[dict[str, Any]]]) -> Recipe:

@@ -128,25 +128,37 @@ def _require_coverage(criteria: Criteria, leaves: Iterable[str], catalogue: Cata
         raise BadInputError(
             f"No recipe is for {said} alone; state also {' and '.join(needed)}. Add one of: {listed}{rest}."
         )
+    if why := _waiting(stated, catalogue):
+        raise BadInputError(f"Every recipe for {said} is not usable yet, for example: {why}.")
     closest = _closest(stated, catalogue)
-    dropped = [d.value for d in Dimension if d.value in stated and closest and d.value not in closest[0]]
-    uncovered = " ".join(f"{d}={stated[d]}" for d in dropped) or said
+    if not closest:
+        raise BadInputError(f"No recipe is for {said}; 'muster recipe list' shows what there is.")
+    dropped = [d.value for d in Dimension if d.value in stated and closest[0].get(d.value) != stated[d.value]]
+    uncovered = " ".join(f"{d}={stated[d]}" for d in dropped)
     listed = "; ".join(" ".join(f"{d.value}={c[d.value]}" for d in Dimension if d.value in c) for c in closest[:12])
     raise BadInputError(f"No recipe carries {uncovered} in {said}; recipes that come closest: {listed}.")
 
 
+def _waiting(stated: Mapping[str, str], catalogue: Catalogue) -> str:
+    """Why the first recipe that would hold everything stated cannot be used yet, or an empty text."""
+    names = sorted(n for n, o in catalogue.overlays.items() if stated.items() <= o.criteria.items())
+    return next((why for name in names if (why := _unavailable(name, catalogue))), "")
+
+
 def _closest(stated: Mapping[str, str], catalogue: Catalogue) -> list[Mapping[str, str]]:
-    """Criteria that contradict nothing stated and share the most with it."""
+    """Criteria that share the most with what was stated and, among those, contradict the least of it."""
+
+    def distance(criteria: Mapping[str, str]) -> tuple[int, int]:
+        contradicted = sum(1 for d, v in criteria.items() if stated.get(d, v) != v)
+        return -len(criteria.items() & stated.items()), contradicted
+
     found = [
         o.criteria
         for o in catalogue.overlays.values()
-        if o.criteria
-        and not _unavailable(o.name, catalogue)
-        and all(stated.get(d, v) == v for d, v in o.criteria.items())
+        if o.criteria.items() & stated.items() and not _unavailable(o.name, catalogue)
     ]
-    shared = {id(c): len(c.items() & stated.items()) for c in found}
-    most = max(shared.values(), default=0)
-    return sorted((c for c in found if shared[id(c)] == most), key=lambda c: (len(c), sorted(c.items())))
+    nearest = min(map(distance, found), default=None)
+    return sorted((c for c in found if distance(c) == nearest), key=lambda c: (len(c), sorted(c.items())))
 
 
 def _choose_profiles(overlays: Iterable[Overlay], wanted: Mapping[str, str]) -> list[tuple[str, Profile, str]]:

@@ -95,7 +95,8 @@ def merge(target: Values, patch: Mapping[str, Any], record: Record | None = None
 def put(values: Values, path: Path, value: Any) -> None:
     """Set one value in place, creating maps on the way; a list index must exist or be the next one.
 
-    Raises BadInputError when the path leads through something that is neither map nor list.
+    A null on the way becomes a map. Raises BadInputError when the path leads through any other scalar, and when a
+    scalar or list would replace a map that holds something: that drops settings which nobody meant.
     """
     node: Any = values
     for at, segment in enumerate(path):
@@ -110,14 +111,16 @@ def put(values: Values, path: Path, value: Any) -> None:
             if number == len(node):
                 node.append(None)
             if last:
+                _require_same_shape(node[number], value, path)
                 node[number] = copy.deepcopy(value)
-            elif not isinstance(node[number], (dict, list)):
+            elif node[number] is None:
                 node[number] = {}
             node = node[number]
         elif isinstance(node, dict) and not (index and at):
             if last:
+                _require_same_shape(node.get(segment), value, path)
                 node[segment] = copy.deepcopy(value)
-            elif not isinstance(node.get(segment), (dict, list)):
+            elif node.get(segment) is None:
                 node[segment] = [] if re.fullmatch(r"\[\d+\]", path[at + 1]) else {}
             node = node[segment]
         else:
@@ -125,6 +128,14 @@ def put(values: Values, path: Path, value: Any) -> None:
             raise BadInputError(
                 f"{path_text(path)!r} leads through {here!r}, which is not a {'list' if index else 'map'}."
             )
+
+
+def _require_same_shape(present: Any, value: Any, path: Path) -> None:
+    if isinstance(present, dict) and present and value is not None and not isinstance(value, dict):
+        keys = ", ".join(list(present)[:8])
+        raise BadInputError(
+            f"{path_text(path)!r} is a map with the keys {keys}; set one of them, or null to drop the whole map."
+        )
 
 
 def leaves(values: Any, at: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -142,13 +153,35 @@ def leaves(values: Any, at: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def parse_value(text: str) -> Any:
-    """What a flag's text means: JSON when it is JSON (`true`, `3`, `null`, `[]`, `"3"`), else the text itself."""
+    """What a flag's text means: JSON when it is JSON (`true`, `3`, `null`, `[]`, `"3"`), else the text itself.
+
+    Raises BadInputError for a number that would not come out as it was written (`1.30` is a version to people and
+    1.3 to YAML), for a key given twice and for text that no file can hold.
+    """
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
-        return text
-    check(value, text[:80])
+        value = text
+    check(value, repr(text[:80]))
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and not _reads_back(text.strip(), value):
+        shown = text.strip()[:40]
+        raise BadInputError(
+            f"{shown} can be a number or a text; write '\"{shown}\"', inner quotes included, for the text, or a "
+            "number that keeps its form, such as 1.3."
+        )
     return value
+
+
+def _reads_back(text: str, number: float) -> bool:
+    """Whether every reader prints the number as it was written; integers beyond 2^53 are rounded by some."""
+    return str(number) == text and "e" not in text and not text.endswith(".0") and abs(number) <= 2**53
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise BadInputError("A JSON value holds one key twice; give each key once.")
+    return found
 
 
 def _refuse_constant(name: str) -> Any:
@@ -163,6 +196,7 @@ def check(values: Any, source: str, depth: int = 0) -> None:
         for key, value in values.items():
             if not isinstance(key, str):
                 raise BadInputError(f"{source} has the key {key!r}, which is not text; put it in quotes.")
+            _check_text(key, source)
             check(value, source, depth + 1)
     elif isinstance(values, list):
         for value in values:
@@ -170,8 +204,19 @@ def check(values: Any, source: str, depth: int = 0) -> None:
     elif isinstance(values, float):
         if values != values or values in (float("inf"), float("-inf")):
             raise BadInputError(f"{source} holds a number that is not finite; write a finite number.")
-    elif not (values is None or isinstance(values, (str, int))):
+    elif isinstance(values, str):
+        _check_text(values, source)
+    elif not (values is None or isinstance(values, int)):
         raise BadInputError(f"{source} holds a {type(values).__name__}, which is no Helm value.")
+
+
+def _check_text(text: str, source: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadInputError(
+            f"{source} holds half a character (a lone surrogate); write the character whole."
+        ) from error
 
 
 def sort_keys(values: Any) -> Any:

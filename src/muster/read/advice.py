@@ -13,7 +13,7 @@ def subject(entity: Mapping[str, Any]) -> str:
     where = entity.get("pci") or entity.get("uuid") or entity.get("device") or entity.get("name")
     kind = str(entity.get("kind"))
     if kind == "node":
-        text = "the node"
+        text = f"node {entity['name']}" if entity.get("name") else "the node"
     elif kind == "nvlink":
         text = f"NVLink {entity.get('link')} of GPU {where or 'of unknown address'}"
     elif kind in ("gpu", "nic"):
@@ -36,8 +36,12 @@ def advice(hint: Hint, severity: Severity, entity: Mapping[str, Any], details: M
         case Hint.NONE:
             if details.get("act_only_if"):
                 return "Nothing has to be done unless Xid 154 follows on the same GPU."
+            if severity is Severity.UNKNOWN:
+                return f"What this means for {who} is not known; nothing is done by itself."
             return "Nothing has to be done."
         case Hint.RESTART_APP:
+            if details.get("contained"):
+                return f"Restart the application; if it comes back, look at the ECC and remap counters of {who}."
             return "Restart the application; look at its code if the fault comes back."
         case Hint.RESET_GPU:
             if details.get("urgency") == "when-idle":
@@ -47,8 +51,9 @@ def advice(hint: Hint, severity: Severity, entity: Mapping[str, Any], details: M
             where = subject({**entity, "kind": "gpu"}) if entity.get("kind") == "nvlink" else who
             return f"Drain the work off {where} and reset {device}; reboot the node if the reset fails.{far_end}"
         case Hint.REBOOT:
+            node = who if entity.get("kind") == "node" else "the node"
             return (
-                f"Take the node out of service and reboot it; if {who} fails again, have a person check the hardware."
+                f"Take {node} out of service and reboot it; if {who} fails again, have a person check the hardware."
             )
         case Hint.REPLACE:
             return f"Take the node out of service and have {who} replaced."
@@ -60,5 +65,5 @@ def advice(hint: Hint, severity: Severity, entity: Mapping[str, Any], details: M
             if details.get("catalogue_class") == "stalls_traffic":
                 return f"Look for Xid 45 or 74 and failed jobs in the same minute; {who} alone is no reason to drain."
             if severity is Severity.UNKNOWN:
-                return f"Look at {who}: the meaning of this code is not known, and nothing is done by itself."
+                return f"Look at {who}: what this means is not known, and nothing is done by itself."
             return f"Have a person look at {who}, and run a diagnostic before anything is replaced."

@@ -36,10 +36,12 @@ class Moment:
     basis: Basis
     seconds: float
     text: str = ""
+    era: int = 0
+    """Which boot the seconds of BOOT count from, numbered as read; seconds of different boots cannot be compared."""
 
     def since(self, earlier: Moment | None) -> float | None:
         """Seconds from `earlier` to this, or None when the two cannot be compared. A year-less clock may wrap."""
-        if earlier is None or earlier.basis is not self.basis:
+        if earlier is None or earlier.basis is not self.basis or earlier.era != self.era:
             return None
         delta = self.seconds - earlier.seconds
         if self.basis is Basis.YEARLESS and delta < -_YEAR_S / 2:

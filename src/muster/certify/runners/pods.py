@@ -143,7 +143,7 @@ class PodRunner:
         tracked = [_Tracked(run, float(work.tests[run.test].deadline_s), now) for run in work.runs]
         present = self._pods_of.get(work.owner.name, {})
         await in_parallel(
-            self._create(work, one, rank)
+            partial(self._create, work, one, rank)
             for one in tracked
             for rank in range(len(one.run.nodes))
             if pod_name(work.owner.name, one.run.id, rank) not in present
@@ -291,7 +291,7 @@ class PodRunner:
             doomed = [(p, waited_s >= FORCE_AFTER_S and not self._alive(p.node)) for p in left]
             todo = [(p, force) for p, force in doomed if p.uid not in asked or (force and not asked[p.uid])]
             asked.update({p.uid: force for p, force in todo})
-            await in_parallel(self._delete(p, force) for p, force in todo)
+            await in_parallel(partial(self._delete, p, force) for p, force in todo)
             if waited_s >= BLOCKED_AFTER_S:
                 text = f"Waits until the pod {left[0].name} on {left[0].node} is gone."
                 if text != said:

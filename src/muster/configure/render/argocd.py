@@ -23,17 +23,35 @@ UNSET_REPOSITORY = "https://repository-not-set.invalid/bundle.git"
 _URL = re.compile(r"((https?|ssh)://[^\s/]+/\S+|[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:\S+)", re.ASCII)
 _REF = re.compile(r"[A-Za-z0-9._/-]{1,200}", re.ASCII)
 
-# An Application is ready once one sync has succeeded and its objects are healthy. Health alone is not enough: before
-# the first sync an Application has no objects, and nothing that is unhealthy.
+# An Application is ready once its present source has been synced and its objects are healthy. Health alone is not
+# enough: before the first sync an Application has no objects, and after an upgrade its old objects are still healthy.
+# A source that changes nothing is never synced again, so a comparison that found no difference counts as well.
 _HEALTH = """\
 local state = obj.status or {}
 local operation = state.operationState or {}
+local result = operation.syncResult or {}
+local sync = state.sync or {}
 local health = state.health or {}
-if operation.phase == "Failed" or operation.phase == "Error" then
+local function present(found)
+  local wanted = obj.spec.source or {}
+  found = found or {}
+  for _, key in ipairs({ "repoURL", "chart", "path", "targetRevision" }) do
+    if (wanted[key] or "") ~= (found[key] or "") then
+      return false
+    end
+  end
+  return ((wanted.helm or {}).values or "") == ((found.helm or {}).values or "")
+end
+local failed = operation.phase == "Failed" or operation.phase == "Error"
+if failed and (result.source == nil or present(result.source)) then
   return { status = "Degraded", message = operation.message or "sync failed" }
 end
 if operation.phase ~= "Succeeded" then
-  return { status = "Progressing", message = "waiting for the first successful sync" }
+  return { status = "Progressing", message = "waiting for a successful sync" }
+end
+local compared = sync.status == "Synced" and present((sync.comparedTo or {}).source)
+if not compared and not present(result.source) then
+  return { status = "Progressing", message = "waiting for the sync of the present version" }
 end
 return { status = health.status or "Progressing", message = health.message or "" }
 """

@@ -88,5 +88,8 @@ class Machine:
 def numeric_order(names: list[str]) -> Iterator[str]:
     """`mlx5_2` before `mlx5_10`."""
     yield from sorted(
-        names, key=lambda n: [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", n)]
+        names,
+        key=lambda n: [
+            (0, int(p), "") if p.isascii() and p.isdigit() else (1, 0, p) for p in re.split(r"([0-9]+)", n)
+        ],
     )

@@ -62,7 +62,7 @@ def os_release(machine: Machine) -> Findings:
         if equals and re.fullmatch(r"[A-Z_]+", key):
             fields[key] = value.strip().strip("\"'")
     for key, name in (("ID", "os.id"), ("VERSION_ID", "os.version_id"), ("PRETTY_NAME", "os.name")):
-        if key in fields:
+        if fields.get(key):
             findings.add(name, fields[key], ReadingClass.STACK)
         elif key == "ID":
             findings.miss(name, f"{path} has no {key}")

@@ -61,7 +61,8 @@ class Limits:
             message = "Name the GPUs of the node in the context (key gpus) to compare them."
             return (), Verdict("node", Result.UNKNOWN, "peers-unknown", message)
         if alike and len(self.limited) == (peers or len(self.limited)) and len(self.limited) > 1:
-            message = "Every GPU is limited alike: that is how the machine is built. NVLink is not affected."
+            who = "Every GPU" if peers is not None else "Every device that the log names"
+            message = f"{who} is limited alike: that is how the machine is built. NVLink is not affected."
             return (), Verdict("node", Result.WARN, "platform-property", message)
         slowest = min(float(n[1].detection.details["available_gbps"]) for n in self.limited.values())
         below = self.limited

@@ -102,7 +102,18 @@ def plain(line: str) -> str:
 
 def frame(line: str) -> Frame:
     """Frame one line (no line end). Never fails: a line that is not understood comes back as it is."""
-    line = plain(line)
+    found = _collected(plain(line))
+    own = _FABRIC.match(found.message) if found.message[:1] == "[" else None
+    if own is None:
+        return found
+    # The Fabric Manager writes its own prefix; the journal, syslog or a container runtime put theirs before it.
+    inner = _frame(found.message)
+    return replace(
+        found, message=inner.message, moment=found.moment or inner.moment, tag=inner.tag, level=inner.level
+    )
+
+
+def _collected(line: str) -> Frame:
     outer = _COLLECTED.match(line) if line[:2] == "20" else None
     if outer is not None:
         inner = _frame(line[outer.end() :])

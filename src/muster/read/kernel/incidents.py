@@ -84,12 +84,12 @@ def _clusters(events: Iterable[Event], gap_s: float) -> list[list[Event]]:
     return clusters
 
 
-def _when(event: Event) -> tuple[str, float]:
+def _when(event: Event) -> tuple[str, int, float]:
     """Sorting key; dates without a year keep the order of their lines, as December may come before January."""
     start = event.burst.start
     if start is None:
-        return ("", 0.0)
-    return (start.basis.value, 0.0 if start.basis is Basis.YEARLESS else start.seconds)
+        return ("", 0, 0.0)
+    return (start.basis.value, start.era, 0.0 if start.basis is Basis.YEARLESS else start.seconds)
 
 
 def _refused(events: Sequence[Event]) -> list[_Found]:
@@ -170,7 +170,7 @@ def _victims(events: Sequence[Event]) -> list[_Found]:
 
 
 def _same_gpu(events: Sequence[Event]) -> list[_Found]:
-    """Several codes on one GPU without a minute's pause between them."""
+    """Several codes, or one code on several links, of one GPU without a minute's pause between them."""
     by_gpu: dict[tuple[str | None, str], list[Event]] = {}
     for event in events:
         if not event.taken and event.tracked.gpu is not None:
@@ -179,9 +179,13 @@ def _same_gpu(events: Sequence[Event]) -> list[_Found]:
     for gpu, own in by_gpu.items():
         for cluster in _clusters(own, CHAIN_GAP_S):
             root = next((e for e in cluster if e.tracked.code not in _FOLLOWERS), None)
-            if root is None or len({e.tracked.code for e in cluster}) < 2:
+            codes = {e.tracked.code for e in cluster}
+            links = sorted({e.tracked.detection.entity.link for e in cluster} - {None, -1}, key=str)
+            if root is None or (len(codes) < 2 and len(links) < 2):
                 continue
             fields: dict[str, Any] = {"entity": _entity(root.tracked)}
+            if len(links) > 1:
+                fields["links"] = links
             if _of_the_workload(root, cluster):
                 fields["owner"] = "workload"
             incident = _incident(cluster, root, fields)

@@ -7,14 +7,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from muster.read.advice import advice
-from muster.read.kernel import escalate, incidents, joins, verdicts
+from muster.read.kernel import escalate, incidents, joins, verdicts, xid
 from muster.read.kernel.aggregate import MAX_LISTED, Collector, Tracked, listed_name
 from muster.read.kernel.bandwidth import Limits
 from muster.read.kernel.finding import Finding
 from muster.read.kernel.framing import frame
 from muster.read.kernel.parser import KernelLogParser
 from muster.read.kernel.prefilter import Tally, candidates
-from muster.read.report import HINT_RANK, SEVERITY_RANK, Incident, ReadFault, Report, Value, Verdict, entity_plain
+from muster.read.report import (
+    HINT_RANK,
+    SEVERITY_RANK,
+    Incident,
+    ReadFault,
+    Report,
+    Result,
+    Value,
+    Verdict,
+    entity_plain,
+)
 from muster.read.source import Context, Input, text_lines
 from muster.resources.fault import Hint, Severity
 
@@ -79,10 +89,12 @@ class Reading:
         self.records: int | None = 0
         self.lines = 0
         self._kinds: list[str] = []
+        self._era = 0
+        """Seconds since boot in different files may be of different boots."""
 
     def read(self, item: Input) -> None:
         """Read one input to its end."""
-        parser, tally = KernelLogParser(), Tally()
+        parser, tally = KernelLogParser(self._era), Tally()
         parser.uuids.update(self.uuids)
         self.files.append(item.name)
         notes_before, used_before = len(self.collector.notes), self.collector.findings
@@ -92,6 +104,7 @@ class Reading:
                 self.collector.add(finding, item.name)
         for finding in parser.flush():
             self.collector.add(finding, item.name)
+        self._era = parser.era + 1
         self.uuids.update(parser.uuids)
         notes = self.collector.notes[notes_before:]
         self.notes += [(item.name, note) for note in notes]
@@ -130,9 +143,12 @@ class Reading:
             faults += more
             if not tracked:
                 judged = (verdict,)
-            elif judged[-1].result.value == "PASS":
+            elif judged[-1].result is Result.PASS:
                 judged = (*judged[:-1], verdict)
-        values["alerts"] = Value(alerts(tracked, found))
+        if judged[-1].result is Result.PASS and any(_is(note, xid.CUT) for _, note in self.notes):
+            message = "The log ends inside an XID line, before its code; read it anew."
+            judged = (*judged[:-1], Verdict(judged[-1].of, Result.UNKNOWN, "cut-line", message))
+        values["alerts"] = Value(alerts(tracked, found) + len(faults) - len(tracked))
         return Report(
             kind=kind,
             files=tuple(self.files),
@@ -316,6 +332,8 @@ def next_step(faults: Sequence[ReadFault], found: Sequence[Incident]) -> str:
     if owned and all(fault.code in owned or fault.severity is Severity.INFO for fault in loud):
         return "Restart the job; reset the GPU only if it stays stuck."
     top = max(loud, key=lambda f: (SEVERITY_RANK[f.severity], HINT_RANK[f.hint]), default=None)
-    if top is None or (top.hint is Hint.NONE and not top.details.get("act_only_if")):
+    if top is None or (
+        top.hint is Hint.NONE and top.severity is not Severity.UNKNOWN and not top.details.get("act_only_if")
+    ):
         return "Nothing has to be done."
     return top.next

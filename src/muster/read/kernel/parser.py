@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 
@@ -16,6 +17,7 @@ from muster.read.kernel import driver, fabric, host, nic, pcie, xid
 from muster.read.kernel.finding import Detection, Finding, condition
 from muster.read.kernel.framing import Frame, frame, plain
 from muster.read.kernel.prefilter import interesting
+from muster.read.moment import Basis
 from muster.read.source import MAX_LINE_BYTES, printable
 from muster.resources.fault import EntityKind
 
@@ -26,6 +28,7 @@ _MAX_MEMORY = 2048
 _MAX_RECORD_GAP = 8
 """Lines that may stand between the parts of one record."""
 
+_STARTING = re.compile(r"Linux version \d")
 _OFF_BUS_HEAD = re.compile(rf"NVRM: The NVIDIA GPU (?P<pci>{pci.PATTERN})(?P<rest>.*)")
 _PCI_ID = re.compile(r"\(PCI ID: (?P<id>[0-9a-f]{4}:[0-9a-f]{4})\)", re.IGNORECASE)
 _INSTALLED = re.compile(r"(?:NVRM: )?(?:\(PCI ID: \S+\) )?installed in this system has\b")
@@ -61,7 +64,9 @@ class _Record:
 class KernelLogParser:
     """Reads kernel and service log lines in any of the known framings, one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, era: int = 0) -> None:
+        self.era = era
+        """Number of the boot that is read; a kernel that starts anew begins the next one."""
         self.uuids: dict[str, str] = {}
         """PCI address -> GPU UUID, as announced by the driver."""
         self.driver_version: str | None = None
@@ -88,6 +93,11 @@ class KernelLogParser:
         """Findings of line `number`. `cut`: the line may end in the middle of a word."""
         text = plain(line[:MAX_LINE_BYTES].replace(b"\0", b"").decode("utf-8", "replace").rstrip("\r\n"))
         origin = frame(text)
+        if origin.moment is not None and origin.moment.basis is Basis.BOOT:
+            if _STARTING.match(origin.message):
+                self.era += 1
+            if self.era:
+                origin = replace(origin, moment=replace(origin.moment, era=self.era))
         shown = printable(text.strip(), EVIDENCE_CHARACTERS)
         if origin.continues:
             if self._previous is None and self._skipped:

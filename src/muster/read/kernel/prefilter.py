@@ -33,6 +33,7 @@ NEEDLES: tuple[bytes, ...] = (
     b"I/O error, dev ",
     b"nvme nvme",
     b"Kernel panic - not",
+    b"Linux version ",
     b"BUG: ",
     b"LOCKUP",
     b"stall on CPU",

@@ -9,6 +9,7 @@ from muster.read.report import Incident, Result, Value, Verdict
 from muster.read.source import Context
 from muster.resources.fault import Scope, Severity
 
+ELSEWHERE, NOT_SEEN = "caused-elsewhere", "primary-not-seen"
 _OF_THE_NODE = (Scope.GPU, Scope.NODE, Scope.LINK, Scope.FABRIC)
 
 
@@ -20,6 +21,8 @@ def gpu_verdicts(faults: Sequence[Tracked], incidents: Sequence[Incident]) -> tu
             continue
         of = f"gpu {tracked.gpu}" + (f" on {tracked.host}" if tracked.host else "")
         verdict = _gpu_verdict(tracked, of, incidents)
+        if verdict is not None and verdict.reason == NOT_SEEN and _own_primary(tracked, faults):
+            continue
         if verdict is not None and _heavier(verdict, found.get(of)):
             found[of] = verdict
     return tuple(found.values())
@@ -35,10 +38,15 @@ def _gpu_verdict(tracked: Tracked, of: str, incidents: Sequence[Incident]) -> Ve
         seen = any(74 in incident.members and incident.root != tracked.code for incident in incidents) or any(
             incident.root == 74 for incident in incidents
         )
-        return Verdict(of, Result.UNKNOWN, "caused-elsewhere" if seen else "primary-not-seen")
+        return Verdict(of, Result.UNKNOWN, ELSEWHERE if seen else NOT_SEEN)
     if details.get("urgency") == "when-idle":
-        return Verdict(of, Result.WARN, "row-remap-pending")
+        return Verdict(of, Result.WARN, reason_of(tracked))
     return None
+
+
+def _own_primary(victim: Tracked, faults: Sequence[Tracked]) -> bool:
+    """Another link of the same GPU tells the cause."""
+    return any(t.gpu == victim.gpu and t.host == victim.host and t.details.get("role") == "primary" for t in faults)
 
 
 def _heavier(verdict: Verdict, other: Verdict | None) -> bool:
@@ -59,7 +67,7 @@ def node_verdict(
         return Verdict(of, Result.FAIL, reason_of(blamed[0]))
     if fatal:
         return Verdict(of, Result.WARN, "workload", "The application's own error explains the fault.")
-    unsure = [verdict for verdict in gpus if verdict.result is Result.UNKNOWN]
+    unsure = [verdict for verdict in gpus if verdict.result is Result.UNKNOWN and verdict.reason != ELSEWHERE]
     if unsure:
         return Verdict(of, Result.UNKNOWN, unsure[0].reason)
     warnings = [
@@ -77,8 +85,10 @@ def node_verdict(
 def reason_of(tracked: Tracked) -> str:
     """`xid-119`, `sxid-20034`, `gpu-off-bus`, `row-remap-pending`."""
     if tracked.details.get("urgency") == "when-idle":
-        return "row-remap-pending"
+        return str(tracked.details.get("same_as", "row-remap-pending"))
     check = tracked.detection.check
+    if check == "gpu-reset-marker":
+        return "gpu-reset-failed"
     if check in ("xid", "nvlink5", "xid-companion"):
         return f"xid-{tracked.code}"
     return f"sxid-{tracked.code}" if check == "sxid" else str(tracked.code or check)

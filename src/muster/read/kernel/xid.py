@@ -8,7 +8,7 @@ from typing import Any
 
 from muster.faults import catalogue, nvlink
 from muster.read import pci
-from muster.read.kernel.finding import Detection
+from muster.read.kernel.finding import NODE, Detection, note
 from muster.read.source import printable
 from muster.resources.fault import Entity, EntityKind, Hint, Scope, Severity
 
@@ -16,9 +16,11 @@ _LINE = re.compile(
     rf"NVRM: (?:GPU\d+ )?Xid \((?:PCI:)?(?P<pci>{pci.PATTERN})(?: GPU-I:(?P<mig>\d+))?\): "
     r"(?P<code>\d{1,5})(?P<end>[,\s]|$)"
 )
+_CUT = re.compile(r"NVRM: (?:GPU\d+ )?Xid \((?:PCI:)?[0-9A-Fa-f:.]*\)?:?[ \d]*$")
+CUT = "xid-cut"
 _PID = re.compile(r",?\s*pid=(?:'?<unknown>'?|(?P<pid>\d{1,10}))(?=,|\s|$)")
 _NAME = re.compile(r",?\s*name=(?:<unknown>|(?P<name>.*?))(?=, |$)")
-_CHANNEL = re.compile(r",?\s*(?:Ch|[Cc]hannel)\s+(?P<channel>(?:0x)?[0-9A-Fa-f]+)(?=[,\s]|$)")
+_CHANNEL = re.compile(r",?\s*(?:Ch|[Cc]hannel(?: ID)?)\s+(?P<channel>(?:0x)?[0-9A-Fa-f]+)(?=[,\s]|$)")
 _HEX = r"0x[0-9A-Fa-f]+"
 
 _PLACE = re.compile(r"\(GPC (?P<gpc>\d+), TPC (?P<tpc>\d+), SM (?P<sm>\d+)\)(?::\s*(?P<detail>.+))?")
@@ -39,6 +41,7 @@ _RPC = re.compile(
 _PARTITION = re.compile(r"\bpartition (?P<partition>\d+)(?:, subpartition (?P<subpartition>\d+))?")
 _PHYSICAL = re.compile(rf"physAddr (?P<physical>{_HEX})")
 _ROWS = re.compile(rf"\bRows?\s+\(?(?P<rows>{_HEX}(?:(?:,| and|, and) {_HEX})*)\)?", re.IGNORECASE)
+_RETIRED_PAGE = re.compile(rf"page retired, reboot to activate(?: \((?P<page>{_HEX})\))?", re.IGNORECASE)
 _ERROR_STRING = re.compile(r"errorString (?P<text>[A-Z][A-Z _]*?)(?=,|$)")
 _RECOVERY = re.compile(r"\((?P<action>[^()]*)\)\s*$")
 _RECOVERY_FROM = re.compile(rf"from (?P<old>{_HEX})(?: \((?P<old_text>[^()]*)\))? to (?P<new>{_HEX})")
@@ -53,10 +56,10 @@ _WORDS_5 = re.compile(rf"{_HEX}(?=[\s,]|$)")
 def detect(message: str, cut: bool, driver_branch: int | None) -> Detection | None:
     """Read one XID line; None: it is none, or its code is cut. `cut`: the text may end in the middle of a word."""
     match = _LINE.match(message)
-    if match is None:
-        return None
+    if match is None or (cut and not match["end"]):
+        return note(CUT, NODE, "XID line that ends before its code") if cut and _CUT.match(message) else None
     address = pci.normalise(match["pci"])
-    if address is None or (cut and not match["end"]):
+    if address is None:
         return None
     code = int(match["code"])
     details, text = _header(message[match.end("code") :], cut)
@@ -161,6 +164,14 @@ def _row_remap(detection: Detection, text: str, cut: bool) -> Detection:
     if "reset gpu to activate" in text.lower():
         detection = detection.changed(hint=Hint.RESET_GPU)
         detection = _add(detection, urgency="when-idle", same_as="row-remap-pending")
+    if page := _RETIRED_PAGE.search(text):
+        detection = detection.changed(hint=Hint.RESET_GPU)
+        detection = _add(
+            detection,
+            urgency="when-idle",
+            same_as="page-retirement-pending",
+            page=_whole(page, "page", cut),
+        )
     return _add(detection, row=found[0] if len(found) == 1 else None, rows=found if len(found) > 1 else None)
 
 
@@ -213,6 +224,9 @@ def _recovery(detection: Detection, text: str, cut: bool) -> Detection:
     if wanted is None:
         return detection
     action = catalogue.recovery_action(wanted)
+    if action.severity is Severity.INFO and action.code is not None:
+        # The driver asks for nothing any more: what it asked for before is done.
+        detection = detection.changed(clears=(("xid", str(detection.code)),), group="none")
     return _add(
         detection.changed(severity=action.severity, scope=action.scope, hint=action.hint),
         recovery_action=action.text,

@@ -17,7 +17,7 @@ from muster.read.kernel.verdicts import gpu_verdicts
 from muster.read.moment import Basis, Moment, boot, daytime, unix
 from muster.read.report import Report, Result, Value, Verdict
 from muster.read.source import Context, Input, printable, text_lines
-from muster.read.tables.source import mapping, number, rows, tidy
+from muster.read.tables.source import csv_rows, mapping, number, rows, tidy
 
 KIND = "kernel-log"
 COUNTERS_PREFIX = "counter_change"
@@ -30,8 +30,32 @@ _TEXT = ("text", "message", "detail")
 
 
 def score(sample: bytes) -> float:
-    """1 for a YAML mapping with a key `events`."""
-    return 1.0 if any(line.startswith(("events:", '"events"', '{"events"')) for line in text_lines(sample)) else 0.0
+    """1 for a YAML mapping with a key `events`, or CSV with a column of codes and one of PCI addresses."""
+    lines = text_lines(sample)
+    if any(line.startswith(("events:", '"events"', '{"events"')) for line in lines):
+        return 1.0
+    return 1.0 if _is_csv(lines) else 0.0
+
+
+def _is_csv(lines: Sequence[str]) -> bool:
+    """The first line names a column of codes and one of PCI addresses."""
+    header = next((line for line in lines if line.strip() and not line.startswith("#")), "")
+    cells = [cell.strip().strip('"').lower() for cell in re.split(r"[,;\t]", header)]
+    return any(cell in _CODE for cell in cells) and any(cell in _ADDRESS for cell in cells)
+
+
+def _table(item: Input) -> dict[str, Any]:
+    if not _is_csv(text_lines(item.sample)):
+        return mapping(item)
+    _, table = csv_rows(item)
+    events: list[dict[str, Any]] = []
+    for row in table:
+        cells: dict[str, Any] = {name.lower(): cell for name, cell in row.items() if cell}
+        for name in _CODE:
+            if str(cells.get(name, "")).isdecimal():
+                cells[name] = int(cells[name])
+        events.append(cells)
+    return {"events": events}
 
 
 def parse(inputs: Sequence[Input], context: Context) -> Report:  # noqa: ARG001 - the signature of a format
@@ -40,7 +64,7 @@ def parse(inputs: Sequence[Input], context: Context) -> Report:  # noqa: ARG001 
     counters: list[dict[str, Any]] = []
     drivers: list[str] = []
     for item in inputs:
-        table = mapping(item)
+        table = _table(item)
         for number_, event in enumerate(rows(item, table.get("events"), "events"), start=1):
             collector.add(_finding(item, number_, event), item.name)
         for key in table:

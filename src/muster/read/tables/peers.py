@@ -6,6 +6,7 @@ unknown, neither zero nor healthy. Codes that are faults by themselves are fault
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,11 @@ def _median(values: Iterable[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed)
+
+
 @dataclass(frozen=True)
 class Sample:
     """Readings per node and what stands out of them."""
@@ -51,13 +57,20 @@ class Sample:
         center = self.center()
         return _median(abs(x - center) for x in self.readings.values())
 
-    def z(self, node: str) -> float | None:
-        """Robust z of a node; None when all others are equal and it is not (no scale to measure it by)."""
+    def z(self, node: str) -> float:
+        """Robust z of a node. Where more than half of the nodes are equal the mean distance is the scale."""
         center, mad = self.center(), self.mad()
         distance = self.readings[node] - center
         if distance == 0:
             return 0.0
-        return 0.6745 * distance / mad if mad > 0 else None
+        if mad > 0:
+            return 0.6745 * distance / mad
+        return distance / (1.253314 * _mean(abs(x - center) for x in self.readings.values()))
+
+    def stands_out(self, node: str) -> bool:
+        """Far from its peers. Where these are all alike, by more than counts scatter (three times the square root)."""
+        chance = 3 * math.sqrt(max(self.center(), 0.0) + 1) if self.mad() == 0 else 0.0
+        return abs(self.z(node)) > STANDS_OUT and abs(self.readings[node] - self.center()) > chance
 
 
 def parse(inputs: Sequence[Input], context: Context) -> Report:
@@ -72,15 +85,18 @@ def parse(inputs: Sequence[Input], context: Context) -> Report:
     code = code if code is not None else _code_in(column)
     readings = _readings(item, rows, node_column, column)
     sample = Sample(readings)
-    verdicts = list(_verdicts(sample, context))
+    faults = _faults(readings, code)
+    broken = [str(fault.entity["name"]) for fault in faults]
+    verdicts = [Verdict(node, Result.FAIL, f"xid-{code}") for node in broken]
+    verdicts += [verdict for verdict in _verdicts(sample, context) if verdict.of not in broken]
     return Report(
         kind=KIND,
         files=(item.name,),
         truncated=False,
-        faults=_faults(readings, code),
+        faults=faults,
         verdicts=tuple(verdicts),
         values=_values(sample, context),
-        next=_next(verdicts),
+        next=faults[0].next if faults else _next(verdicts),
     )
 
 
@@ -111,6 +127,8 @@ def _readings(item: Input, rows: list[dict[str, str]], node_column: str, column:
             continue
         if node in readings:
             raise BadInputError(f"{item.name} lists {node} twice; give one row a node.")
+        if value is not None and value < 0:
+            raise BadInputError(f"{item.name} counts {row.get(column)} for {node}; a count is zero or more.")
         if value is not None:
             readings[node] = value
     if not readings:
@@ -121,20 +139,18 @@ def _readings(item: Input, rows: list[dict[str, str]], node_column: str, column:
 def _values(sample: Sample, context: Context) -> dict[str, Value]:
     readings = sample.readings
     scores = {node: sample.z(node) for node in readings}
-    known = [z for z in scores.values() if z is not None]
     values = {
         "nodes_with_reading": Value(len(readings)),
         "median": Value(tidy(sample.center())),
         "mad": Value(tidy(sample.mad())),
-        "max_robust_z": Value(round(max(known), 4) if known else None),
+        "max_robust_z": Value(round(max(scores.values()), 4)),
         "low_outliers": Value(_outliers(sample, low=True)),
         "high_outliers": Value(_outliers(sample, low=False)),
     }
     suspect = context.get("suspect")
     if isinstance(suspect, str) and suspect in readings:
-        score_of = scores[suspect]
         values["suspect_rank_from_top"] = Value(1 + sum(1 for x in readings.values() if x > readings[suspect]))
-        values["suspect_robust_z"] = Value(round(score_of, 4) if score_of is not None else None)
+        values["suspect_robust_z"] = Value(round(scores[suspect], 4))
     return values
 
 
@@ -144,9 +160,7 @@ def _outliers(sample: Sample, low: bool) -> list[str]:
     center = sample.center()
     found = []
     for node, reading in sample.readings.items():
-        z = sample.z(node)
-        far = abs(z) > STANDS_OUT if z is not None else True
-        if far and (reading < center) is low and reading != center:
+        if sample.stands_out(node) and (reading < center) is low:
             found.append(node)
     return sorted(found)
 

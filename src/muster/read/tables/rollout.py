@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import comb
+from math import exp, lgamma
 from typing import Any
 
 from muster.errors import BadInputError
@@ -20,7 +20,11 @@ from muster.resources.fault import Hint, Scope, Severity
 
 KIND = "kernel-log"
 SIGNIFICANT = 0.001
+_MAX_TERMS = 100_000
+"""Terms of the sum beyond the first; they only get smaller."""
 _NODES, _FAULTY = "nodes", "nodes_with_fault"
+_VERSIONED = ("driver", "kernel", "version", "firmware", "image", "cuda", "vbios")
+_MAX_NODES = 10**9
 _NOT_A_CHANGE = ("environment", "env", "name", "cluster", "pool", "region", "id", "note")
 
 
@@ -56,8 +60,11 @@ def parse(inputs: Sequence[Input], context: Context) -> Report:  # noqa: ARG001 
     after = rows(item, table["after_rollback"], "after_rollback") if table.get("after_rollback") is not None else []
     column = max(columns, key=lambda c: (_spread(_shares(item, groups, c)), c == "driver"))
     shares = _shares(item, groups, column)
-    rolled_back = {str(row[column]) for row in after if row.get(column) is not None}
-    incident = _incident(table, shares, column, rolled_back, columns)
+    if not shares:
+        raise BadInputError(f"The groups of {item.name} count no node at all.")
+    back = _shares(item, [row for row in after if row.get(column) is not None], column)
+    stays = _stays(shares, back)
+    incident = None if stays else _incident(table, shares, column, {share.version for share in back}, columns)
     addresses = _addresses(table)
     values = {
         "share_of_nodes_with_fault": Value({s.version: round(s.rate, 4) for s in shares}),
@@ -71,9 +78,9 @@ def parse(inputs: Sequence[Input], context: Context) -> Report:  # noqa: ARG001 
         files=(item.name,),
         truncated=False,
         incidents=(incident,) if incident else (),
-        verdicts=_verdicts(shares, column, incident),
+        verdicts=_verdicts(shares, column, incident, stays),
         values=values,
-        next=_next(incident, column),
+        next=_next(incident, column, shares, stays),
     )
 
 
@@ -83,8 +90,14 @@ def _columns(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         name
         for name in names
-        if all(isinstance(row.get(name), str) for row in groups) and len({row[name] for row in groups}) > 1
+        if all(_is_version(name, row.get(name)) for row in groups) and len({str(row[name]) for row in groups}) > 1
     ]
+
+
+def _is_version(name: str, value: Any) -> bool:
+    """Text, or a number where the column's name says that it is a version (YAML reads 535.1 as a number)."""
+    named = any(word in name.lower() for word in _VERSIONED)
+    return isinstance(value, str) or (named and isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _shares(item: Input, groups: Sequence[Mapping[str, Any]], column: str) -> list[Share]:
@@ -92,7 +105,7 @@ def _shares(item: Input, groups: Sequence[Mapping[str, Any]], column: str) -> li
     totals: dict[str, list[int]] = {}
     for position, row in enumerate(groups, start=1):
         nodes, faulty = number(row.get(_NODES)), number(row.get(_FAULTY))
-        if nodes is None or faulty is None or not 0 <= faulty <= nodes:
+        if nodes is None or faulty is None or not 0 <= faulty <= nodes <= _MAX_NODES:
             raise BadInputError(
                 f"Group {position} of {item.name} needs {_NODES} and {_FAULTY}, the second not above the first."
             )
@@ -114,8 +127,12 @@ def _spread(shares: Sequence[Share]) -> float:
 
 
 def _extremes(shares: Sequence[Share]) -> tuple[Share, Share]:
-    """(lowest rate, highest rate)."""
-    return min(shares, key=lambda s: s.rate), max(shares, key=lambda s: s.rate)
+    """(lowest rate, highest rate). Of equally low versions the one that came right before the highest."""
+    high = max(shares, key=lambda s: s.rate)
+    rate = min(share.rate for share in shares)
+    lowest = [share for share in shares if share.rate == rate]
+    older = [share for share in lowest if _order(share.version) < _order(high.version)]
+    return (older[-1] if older else lowest[0]), high
 
 
 def _p_value(shares: Sequence[Share]) -> float | None:
@@ -124,14 +141,21 @@ def _p_value(shares: Sequence[Share]) -> float | None:
         return None
     low, high = _extremes(shares)
     total, faulty = low.nodes + high.nodes, low.faulty + high.faulty
-    if total > 200_000:
-        return None
-    ways = sum(
-        comb(high.nodes, k) * comb(low.nodes, faulty - k)
-        for k in range(high.faulty, min(high.nodes, faulty) + 1)
+    if low is high or not faulty:
+        return 1.0
+    ways = _ln_ways(total, faulty)
+    last = min(high.nodes, faulty, high.faulty + _MAX_TERMS)
+    chance = sum(
+        exp(_ln_ways(high.nodes, k) + _ln_ways(low.nodes, faulty - k) - ways)
+        for k in range(high.faulty, last + 1)
         if faulty - k <= low.nodes
     )
-    return ways / comb(total, faulty)
+    return float(f"{min(1.0, chance):.3g}")
+
+
+def _ln_ways(all_of: int, chosen: int) -> float:
+    """Logarithm of the binomial coefficient."""
+    return lgamma(all_of + 1) - lgamma(chosen + 1) - lgamma(all_of - chosen + 1)
 
 
 def _incident(
@@ -163,7 +187,13 @@ def _incident(
     )
 
 
-def _verdicts(shares: Sequence[Share], column: str, incident: Incident | None) -> tuple[Verdict, ...]:
+def _stays(shares: Sequence[Share], back: Sequence[Share]) -> bool:
+    """After going back to the good version the nodes still have the fault: it does not follow the version."""
+    low, high = _extremes(shares)
+    return any(share.version == low.version and 2 * share.rate > high.rate > low.rate for share in back)
+
+
+def _verdicts(shares: Sequence[Share], column: str, incident: Incident | None, stays: bool) -> tuple[Verdict, ...]:
     _, high = _extremes(shares)
     found = []
     for share in shares:
@@ -171,7 +201,7 @@ def _verdicts(shares: Sequence[Share], column: str, incident: Incident | None) -
         if incident is not None and share.rate == high.rate:
             found.append(Verdict(of, Result.FAIL, "fault-rate-after-change"))
         elif incident is None and share.faulty:
-            found.append(Verdict(of, Result.UNKNOWN, "no-clear-difference"))
+            found.append(Verdict(of, Result.UNKNOWN, "stays-after-rollback" if stays else "no-clear-difference"))
         elif share.faulty:
             found.append(Verdict(of, Result.WARN, "some-faults"))
         else:
@@ -189,7 +219,11 @@ def _addresses(table: Mapping[str, Any]) -> int | dict[str, int] | None:
     return int(tidy(distinct[0])) if len(distinct) == 1 else counts or None
 
 
-def _next(incident: Incident | None, column: str) -> str:
+def _next(incident: Incident | None, column: str, shares: Sequence[Share], stays: bool) -> str:
+    if not any(share.faulty for share in shares):
+        return "No node has the fault; nothing has to be done."
+    if stays:
+        return f"The fault stayed when the {column} went back; look for what else these nodes share."
     if incident is None:
         return f"The fault does not follow the {column}; look at the nodes that have it."
     changed = incident.fields["changed"]

@@ -1,0 +1,112 @@
+"""Plans: cells of equal nodes, untested nodes with reasons, the same for the same input."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.certify.catalogue import profile
+from muster.certify.grouping import gpus_of, make_plan, members_of
+from muster.certify.nodes import HealthFacts, NodeFacts, change_since, health_facts, identity, node_facts
+from muster.resources.certification import CertificationSpec, Reason
+
+BRINGUP = profile("bringup")
+
+
+def node(name: str, **fields: object) -> NodeFacts:
+    given_fields = {"uid": f"uid-{name}", "boot_id": "b1", "product": "H100", "gpus": 8, **fields}
+    return NodeFacts(name=name, **given_fields)  # type: ignore[arg-type]
+
+
+def plan_of(nodes: list[NodeFacts], targets: list[str], partners: tuple[str, ...] = (), **more: object):  # type: ignore[no-untyped-def]
+    spec = CertificationSpec(nodes=tuple(targets), partners=partners, profile="bringup")
+    return make_plan("c", spec, BRINGUP, {n.name: n for n in nodes}, {}, **more)  # type: ignore[arg-type]
+
+
+def test_architectures_are_certified_apart() -> None:
+    nodes = [node("a"), node("b", product="GB200", gpus=4), node("c"), node("d", product="GB200", gpus=4)]
+    plan = plan_of(nodes, ["a", "b", "c", "d"])
+    assert [(c.product, c.gpus, [m.name for m in c.targets]) for c in plan.cells] == [
+        ("GB200", 4, ["b", "d"]),
+        ("H100", 8, ["a", "c"]),
+    ]
+    assert gpus_of(plan) == {"b": 4, "d": 4, "a": 8, "c": 8}
+
+
+def test_members_stand_along_the_topology() -> None:
+    nodes = [node("a", domain="d2"), node("b", domain="d1"), node("c", domain="d2"), node("d", domain="d1")]
+    assert list(members_of(plan_of(nodes, ["a", "b", "c", "d"]))) == ["b", "d", "a", "c"]
+
+
+def test_untested_nodes_have_reasons_and_partners_do_not_vote() -> None:
+    nodes = [node("a"), node("b", gpus=7), node("c", gpus=0), node("d", ready=False), node("e")]
+    plan = plan_of(nodes, ["a", "b", "c", "d", "ghost"], ("e",))
+    assert {u.name: u.reason for u in plan.untested} == {
+        "b": Reason.HARDWARE,
+        "c": Reason.HARDWARE,
+        "d": Reason.SCHEDULING,
+        "ghost": Reason.SCHEDULING,
+    }
+    assert [m.name for m in plan.cells[0].partners] == ["e"]
+
+
+def test_a_partner_that_is_a_target_or_taken_or_alone_of_its_kind_is_left_out() -> None:
+    nodes = [node("a"), node("b"), node("c"), node("x", product="B200")]
+    plan = plan_of(nodes, ["a"], ("a", "b", "c", "x"), taken={"b": "other"})
+    assert [([m.name for m in c.targets], [m.name for m in c.partners]) for c in plan.cells] == [(["a"], ["c"])]
+
+
+@given(st.permutations(["a", "b", "c", "d", "e", "ghost"]), st.permutations(["p", "q", "a"]))
+def test_the_order_of_names_does_not_matter(targets: list[str], partners: list[str]) -> None:
+    nodes = [node(n, domain=f"d{ord(n) % 2}") for n in "abcdepq"]
+    assert plan_of(nodes, targets, tuple(partners)) == plan_of(
+        list(reversed(nodes)), sorted(targets), tuple(sorted(partners))
+    )
+
+
+def test_changes_are_told_apart_and_what_is_unknown_is_no_change() -> None:
+    before, health = node("a"), HealthFacts(node_uid="uid-a", boot_id="b1", fingerprint="f1")
+    start = identity(before, health)
+    assert change_since(start, before, health) == ""
+    assert change_since(start, None, health) == "vanished from the cluster"
+    assert change_since(start, node("a", uid="other"), health) == "was replaced by another node of that name"
+    assert change_since(start, node("a", boot_id="b2"), health) == "rebooted"
+    changed = HealthFacts(node_uid="uid-a", boot_id="b1", fingerprint="f2")
+    assert change_since(start, before, changed) == "changed its fingerprint"
+    assert change_since(start, before, None) == ""
+    assert change_since(identity(before, None), before, health) == ""
+
+
+def test_a_report_about_an_earlier_node_of_the_name_says_nothing_about_this_one() -> None:
+    stale = HealthFacts(node_uid="uid-of-before", boot_id="b0", fingerprint="f0")
+    assert identity(node("a"), stale) == identity(node("a"), None)
+
+
+def test_a_node_is_read_from_the_api() -> None:
+    raw = {
+        "metadata": {
+            "name": "a",
+            "uid": "u",
+            "labels": {
+                "nvidia.com/gpu.product": "NVIDIA-H100",
+                "nvidia.com/gpu.clique": "q1",
+                "node.kubernetes.io/instance-type": "p5",
+            },
+        },
+        "spec": {"providerID": "gce://project/zone/a"},
+        "status": {
+            "allocatable": {"nvidia.com/gpu": "8"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {"bootID": "b"},
+        },
+    }
+    found = node_facts(json.dumps(raw).encode())
+    assert found == NodeFacts("a", "u", "b", True, "NVIDIA-H100", "gcp", "p5", "q1", "q1", 8)
+    bare = node_facts(json.dumps({"metadata": {"name": "a"}}).encode())
+    assert (bare.ready, bare.gpus, bare.platform) == (False, 0, "")
+
+
+def test_a_health_without_an_observation_knows_nothing() -> None:
+    assert health_facts(json.dumps({"metadata": {"name": "a"}}).encode()) == HealthFacts()
