@@ -87,11 +87,11 @@ def loads_all(text: str | bytes, source: str, at_most: int = 1000) -> list[Any]:
 def load(path: Path) -> Any:
     """Parse the file at `path`, which must hold one document. Raises BadInputError in one sentence."""
     try:
-        if path.is_file() and path.stat().st_size > MAX_BYTES:
-            raise BadInputError(f"{path} is larger than {MAX_BYTES // 1024 // 1024} MiB; give a smaller YAML file.")
-        return loads(path.read_bytes(), str(path))
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise BadInputError(f"Cannot read {path}: {error.strerror or error}.") from error
+    return loads(data, str(path))
 
 
 def dumps(value: Any) -> str:

@@ -235,6 +235,30 @@ def test_a_node_that_wastes_every_run_is_given_up_and_its_mates_are_not() -> Non
     assert others == [NodeVerdict.PASSED] * 7
 
 
+@pytest.mark.parametrize("link", [None, (2, 29), (3, 4)])
+def test_a_group_whose_number_compares_with_nothing_is_covered_by_halves(link: tuple[int, int] | None) -> None:
+    """No floor for the full size: its runs are UNKNOWN, those of halves can be judged beside each other."""
+    truth = Truth(links={(name(link[0]), name(link[1])): 1.0} if link else {})
+
+    def answer(step: Round, _before: object) -> list[RunRecord]:
+        records = []
+        for record in truth.answer(step):
+            unknown = RunRecord(
+                id=record.id,
+                round=record.round,
+                test=record.test,
+                nodes=record.nodes,
+                outcome=Outcome.UNKNOWN,
+                value=70.0,
+            )
+            records.append(unknown if len(record.nodes) > 16 else record)
+        return records
+
+    verdicts, _ = carry_out(fleets.plan(32, fleets.GROUPS), answer)
+    assert compare(truth, verdicts).exact
+    assert verdicts.unresolved == ()
+
+
 def withdrawal(node: str, number: int) -> RunRecord:
     return RunRecord(
         id=f"w{number:02d}-{node}",

@@ -14,8 +14,9 @@ import pytest
 from muster.configure import lock
 from muster.configure.catalogue import Catalogue, Overlay, Patch, Source, load
 from muster.configure.criteria import VOCABULARY, Dimension, parse_criteria
+from muster.configure.matching import maximal_leaves
 from muster.configure.provenance import explain
-from muster.configure.resolve import Resolution, leaf_names, maximal_leaves, resolve
+from muster.configure.resolve import Resolution, leaf_names, resolve
 from muster.errors import BadInputError
 from tests.configure.cases import H100_EKS, LEAVES
 

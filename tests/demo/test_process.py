@@ -36,7 +36,7 @@ def plant() -> Plant:
         xid=119,
         cured_by=CuredBy.REBOOT,
         appears=Appears.TIME,
-        after_s=3 * 3600.0,
+        after_s=1.5 * 3600.0,
     )
     return Plant(seed=5, nodes=6, domains=2, defects=(fault,))
 

@@ -153,3 +153,63 @@ def test_healthy_versions_pass() -> None:
 def test_impossible_groups_are_refused(new: tuple[int, int]) -> None:
     with pytest.raises(BadInputError, match="Group 2"):
         rollout((5, 0), new)
+
+
+def test_a_code_of_the_hardware_fails_the_node_that_counted_it() -> None:
+    report = read(counts({f"n{i}": 0 for i in range(9)} | {"bad": 1}, "xid_79"))
+    assert verdicts(report) == {"bad": ("FAIL", "xid-79")}
+    assert "node bad" in report["next"]
+
+
+@pytest.mark.parametrize("value", ["-1", "-0.5"])
+def test_a_count_below_zero_is_refused(value: str) -> None:
+    with pytest.raises(BadInputError, match="zero or more"):
+        read(counts({f"n{i}": 1 for i in range(4)} | {"x": value}))
+
+
+def test_a_byte_order_mark_does_not_hide_the_header() -> None:
+    table = "\ufeff" + counts({f"n{i}": 5 + i for i in range(6)})
+    assert read(table)["values"]["nodes_with_reading"]["value"] == 6
+
+
+def test_events_may_be_a_csv_table() -> None:
+    report = read("time,node,pci,xid\n1,a,0000:19:00,31\n20,a,00000000:19:00.0,62\n25,b,0000:19:00,13\n")
+    assert [(f["code"], f["entity"]["node"]) for f in report["faults"]] == [(31, "a"), (62, "a"), (13, "b")]
+    assert [i["members"] for i in report["incidents"]] == [[31, 62]]
+
+
+@pytest.mark.parametrize("time", ["\u00b2\u00b2:\u00b2\u00b2:\u00b2\u00b2", "99:00:00", "1" + "0" * 400, "soon"])
+def test_odd_times_of_events_are_unknown(time: str) -> None:
+    quoted = time if time.isdecimal() else f'"{time}"'
+    report = read(f"events:\n- {{t: {quoted}, pci: '0000:19:00', xid: 79}}\n")
+    assert report["faults"][0]["first_seen"] is None
+
+
+def versions(rows: list[tuple[str, int, int]], back: tuple[str, int, int] | None = None) -> str:
+    row = "- {{env: e, driver: {}, nodes: {}, nodes_with_fault: {}}}\n"
+    after = "after_rollback:\n" + row.format(*back) if back else ""
+    return "code: 31\ngroups:\n" + "".join(row.format(*r) for r in rows) + after
+
+
+def test_a_fault_that_stays_after_the_rollback_is_not_the_version_s() -> None:
+    rows = [("'1.0.0'", 300, 0), ("'2.0.0'", 40, 38)]
+    gone, stays = read(versions(rows, ("'1.0.0'", 40, 0))), read(versions(rows, ("'1.0.0'", 40, 36)))
+    assert [i["action"] for i in gone["incidents"]] == ["halt-rollout"]
+    assert stays["incidents"] == []
+    assert verdicts(stays)["driver 2.0.0"] == ("UNKNOWN", "stays-after-rollback")
+
+
+def test_the_way_back_is_the_newest_good_version() -> None:
+    report = read(versions([("'1.0.0'", 300, 0), ("'2.0.0'", 40, 0), ("'3.0.0'", 40, 30)]))
+    assert report["incidents"][0]["changed"] == {"what": "driver", "from": "2.0.0", "to": "3.0.0"}
+
+
+def test_versions_that_yaml_takes_for_numbers_and_large_fleets() -> None:
+    report = read(versions([("535.1", 300_000, 10), ("550.2", 400_000, 380_000)]))
+    assert report["incidents"][0]["changed"] == {"what": "driver", "from": "535.1", "to": "550.2"}
+
+
+def test_no_faulty_node_needs_nothing_and_no_node_is_refused() -> None:
+    assert read(versions([("'1.0'", 30, 0), ("'2.0'", 40, 0)]))["next"].startswith("No node has the fault")
+    with pytest.raises(BadInputError, match="no node"):
+        read(versions([("'1.0'", 0, 0), ("'2.0'", 0, 0)]))

@@ -70,6 +70,12 @@ def run(args: list[str]) -> int:
         # The reader (head, less) went away; nothing is wrong, and the flush at exit must stay silent.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
+    except OSError as error:
+        if debug:
+            raise
+        what = f"{error.filename}: " if error.filename else ""
+        _say(f"the system refused ({what}{error.strerror or error}); free space or permissions may be missing.")
+        return ExitCode.INTERNAL
     except Exception as error:  # the last resort for a bug of ours
         if debug:
             raise

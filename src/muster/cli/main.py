@@ -52,9 +52,13 @@ def main(argv: list[str] | None = None) -> None:
     if args[0] == "--version":
         print(f"muster {__version__}")
         sys.exit(0)
-    from muster.cli.group import run
+    try:
+        from muster.cli.group import run
 
-    sys.exit(int(run(args)))
+        code = int(run(args))
+    except KeyboardInterrupt:  # while a verb was still being imported
+        code = 130
+    sys.exit(code)
 
 
 if __name__ == "__main__":

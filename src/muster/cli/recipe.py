@@ -144,6 +144,7 @@ def list_(output: Format) -> None:
     A dash is a criterion that must not be stated.
     """
     from muster.configure.catalogue import load
+    from muster.configure.matching import unavailable
     from muster.configure.resolve import leaf_names
 
     catalogue = load()
@@ -153,7 +154,7 @@ def list_(output: Format) -> None:
             "criteria": {
                 d: catalogue.overlays[name].criteria[d] for d in DIMENSIONS if d in catalogue.overlays[name].criteria
             },
-            "unavailable": next((w for n in catalogue.chain(name) if (w := catalogue.overlays[n].unavailable)), ""),
+            "unavailable": unavailable(name, catalogue),
         }
         for name in leaf_names(catalogue)
     ]

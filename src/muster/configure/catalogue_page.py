@@ -9,6 +9,7 @@ from pathlib import Path
 from muster.configure.catalogue import Catalogue, Component, SourceKind, load
 from muster.configure.constraints import KINDS, UNITS
 from muster.configure.criteria import VOCABULARY, Dimension
+from muster.configure.matching import unavailable
 from muster.configure.resolve import leaf_names
 
 _INTRO = """\
@@ -54,7 +55,7 @@ def page(catalogue: Catalogue) -> str:
 def _recipes(catalogue: Catalogue) -> Iterable[Sequence[str]]:
     for name in leaf_names(catalogue):
         criteria = catalogue.overlays[name].criteria
-        waiting = next((w for n in catalogue.chain(name) if (w := catalogue.overlays[n].unavailable)), "")
+        waiting = unavailable(name, catalogue)
         note = f"not usable yet: {waiting}" if waiting else ""
         yield (*(criteria.get(d.value, "-") for d in Dimension), note)
 

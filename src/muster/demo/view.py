@@ -24,8 +24,11 @@ from muster.resources.node_health import State
 
 EVENTS_SHOWN = 12
 NODES_PER_ROW = 32
-FRAME_S = 0.1
+FRAME_S = 0.2
 """Least real time between two frames."""
+
+MOST_LAG_S = 5.0
+"""Computing that took longer than the pace is made up for by shorter waits, up to this many real seconds."""
 
 
 @dataclass(frozen=True)
@@ -105,15 +108,13 @@ class LiveView:
         self._lines.append(line)
 
     def pace(self, jump_s: float) -> float:
-        """Waits in small steps so that long quiet jumps still look alive; computing counts as waiting."""
+        """Draws when it is time to; computing counts as waiting."""
         if time.monotonic() - self._drawn_at >= FRAME_S:
             self._draw()
         now = time.monotonic()
         self._debt_s += (jump_s / self._speed if self._speed else 0.0) - (now - self._last_call)
-        # What computing took longer than the pace is forgiven, so that the story never rushes afterwards.
-        self._debt_s = max(self._debt_s, 0.0)
-        wait_s = self._debt_s
-        self._debt_s = 0.0
+        wait_s = max(self._debt_s, 0.0)
+        self._debt_s = max(self._debt_s - wait_s, -MOST_LAG_S)
         self._last_call = now + wait_s
         return wait_s
 

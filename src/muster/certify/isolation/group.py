@@ -12,8 +12,6 @@ from muster.certify.isolation.likelihood import Grid
 
 class Step(Enum):
     CONFIRM = auto()
-    HALVES = auto()
-    """The whole set gave a number that could not be compared with anything: its halves give one."""
     SPLIT = auto()
     CANDIDATES = auto()
     SCALE = auto()
@@ -73,6 +71,9 @@ class Group:
     unresolved: tuple[tuple[str, ...], ...] = ()
     wasted: int = 0
     unmeasured: bool = False
+    """The last run gave a number that could not be compared with anything."""
+    quartered: int = 0
+    """Size of the largest set that could not be judged. Its halves are run instead: they compare with each other."""
 
     @property
     def covered(self) -> frozenset[str]:
@@ -101,6 +102,17 @@ def cover_sets(
         sets.append(tuple(name for name in order if name == end or (name not in ends and name not in beside)))
     sets += [(a, b) for i, a in enumerate(ends) for b in ends[i + 1 :] if pair_of(a, b) not in inside]
     return tuple(s for s in sets if len(s) >= 2 and not any(c.issuperset(s) for c in confirmed))
+
+
+def quarter_pairs(members: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """All pairs of quarters, complementary ones side by side: three rounds that exercise every pair of members.
+
+    For a set whose number has no floor and no peer: two halves of one round can be compared with each other. A fault
+    that shows only above half the size stays unseen.
+    """
+    cut = [len(members) * i // 4 for i in range(5)]
+    part = [tuple(members[cut[i] : cut[i + 1]]) for i in range(4)]
+    return tuple(part[a] + part[b] for a, b in ((0, 1), (2, 3), (0, 2), (1, 3), (0, 3), (1, 2)))
 
 
 def _vertex_cover(order: Sequence[str], links: Sequence[Pair]) -> tuple[str, ...]:

@@ -21,7 +21,16 @@ from dataclasses import replace
 from typing import assert_never
 
 from muster.certify.isolation.evidence import Pair, pair_of
-from muster.certify.isolation.group import Group, Item, Step, Tallied, cover_sets, filler_blocks, split_runs
+from muster.certify.isolation.group import (
+    Group,
+    Item,
+    Step,
+    Tallied,
+    cover_sets,
+    filler_blocks,
+    quarter_pairs,
+    split_runs,
+)
 from muster.certify.isolation.likelihood import Grid, evidence, spurious_rate
 from muster.certify.isolation.plan import Request, Role
 
@@ -52,10 +61,6 @@ def requests(group: Group, pair_test: str) -> tuple[Request, ...]:
     match group.step:
         case Step.CONFIRM:
             return tuple(Request(group.test, members, Role.CONFIRM) for members in _together(group.sets))
-        case Step.HALVES:
-            half = (len(group.sets[0]) + 1) // 2
-            parts = (group.sets[0][:half], group.sets[0][half:])
-            return tuple(Request(group.test, part, Role.CONTROL) for part in parts if len(part) >= 2)
         case Step.SPLIT:
             return tuple(
                 Request(group.test, nodes, Role.SPLIT) for nodes, _, _ in split_runs(group) if len(nodes) >= 2
@@ -126,8 +131,6 @@ def after(group: Group, results: Mapping[tuple[str, ...], bool | None]) -> Group
     match group.step:
         case Step.CONFIRM:
             return _settle(_after_confirm(group, results))
-        case Step.HALVES:
-            return replace(group, step=Step.CONFIRM)
         case Step.SPLIT:
             return _settle(_after_split(group, results))
         case Step.CANDIDATES:
@@ -163,8 +166,11 @@ def _after_confirm(group: Group, results: Mapping[tuple[str, ...], bool | None])
     if passed is None:
         if group.wasted >= MAX_WASTED:
             return _give_up(group)
-        step = Step.HALVES if group.unmeasured and len(first) >= 4 else Step.CONFIRM
-        return replace(group, wasted=group.wasted + 1, step=step)
+        if group.unmeasured and len(first) >= 4 and 4 * len(first) > 3 * group.quartered:
+            halves = [h for h in quarter_pairs(first) if not any(c.issuperset(h) for c in group.confirmed)]
+            size = max(group.quartered, len(first))
+            return _next_set(replace(group, sets=(*halves, *group.sets[1:]), quartered=size))
+        return replace(group, wasted=group.wasted + 1)
     group = replace(group, wasted=0, fails=group.fails + (not passed), passes=group.passes + passed)
     if passed and group.passes >= (STEADY_PASSES if group.attempt else 1):
         confirmed = (*group.confirmed, frozenset(first))

@@ -25,6 +25,7 @@ from muster.certify.isolation.evidence import (
 )
 from muster.certify.isolation.likelihood import CLEARED, Grid, evidence, grid_for, spurious_rate
 from muster.certify.isolation.limits import Limits
+from muster.certify.isolation.matching import along_topology, untested_pairs
 from muster.certify.isolation.plan import Cell, Plan, Request, Role
 
 MAX_INCONCLUSIVE = 4
@@ -279,10 +280,10 @@ class Screening:
         fresh = [name for name in calm if not self.pairs.mates.get(name)]
         again = [name for name in calm if self.pairs.mates.get(name)]
         rng.shuffle(again)
-        chosen = self._along_topology(fresh)
+        chosen = along_topology(fresh, self.domains)
         matched = {name for pair in chosen for name in pair}
         left = [name for name in fresh if name not in matched]
-        chosen += self._greedy([*left, *again])
+        chosen += untested_pairs(self.pairs, [*left, *again])
         taken = {name for pair in chosen for name in pair}
         spare = [name for name in self.proven if name not in busy and name not in taken]
         rng.shuffle(spare)
@@ -295,7 +296,7 @@ class Screening:
             if mate is not None:
                 taken.update((name, mate))
                 chosen.append((name, mate))
-        chosen += self._greedy([name for name in troubled if name not in taken])
+        chosen += untested_pairs(self.pairs, [name for name in troubled if name not in taken])
         return [(pair, Role.SCREEN) for pair in chosen]
 
     def _wants_pair(self, name: str) -> bool:
@@ -305,39 +306,13 @@ class Screening:
             return False
         return len(self._ready) - 1 > sum(1 for m in mates if m in self._ready)
 
-    def _along_topology(self, names: Sequence[str]) -> list[Pair]:
-        """Neighbours inside each domain; what is left over in the domains is paired across them."""
-        by_domain: dict[str, list[str]] = {}
-        for name in names:
-            by_domain.setdefault(self.domains[name], []).append(name)
-        pairs: list[Pair] = []
-        left: list[str] = []
-        for domain in sorted(by_domain):
-            members = by_domain[domain]
-            pairs += [(members[i], members[i + 1]) for i in range(0, len(members) - 1, 2)]
-            if len(members) % 2:
-                left.append(members[-1])
-        pairs += [(left[i], left[i + 1]) for i in range(0, len(left) - 1, 2)]
-        return pairs
-
-    def _greedy(self, names: Sequence[str]) -> list[Pair]:
-        """Pairs of nodes that were not tested together yet."""
-        pairs: list[Pair] = []
-        open_names = list(names)
-        while len(open_names) > 1:
-            first = open_names.pop(0)
-            index = next((i for i, name in enumerate(open_names) if not self.pairs.tested(first, name)), None)
-            if index is not None:
-                pairs.append((first, open_names.pop(index)))
-        return pairs
-
     def _seed_matching(self, rng: random.Random) -> list[tuple[Pair, Role]]:
         """Nobody is proven good yet: other pairs among the suspects, in the hope that one passes."""
         if not self.suspects or self.seed_matchings >= MAX_SEED_MATCHINGS or self.proven:
             return []
         stuck = list(self._ready)
         rng.shuffle(stuck)
-        return [(pair, Role.SCREEN) for pair in self._greedy(stuck)]
+        return [(pair, Role.SCREEN) for pair in untested_pairs(self.pairs, stuck)]
 
     def _pair_runs(self, a: str, b: str) -> int:
         tally = self.pairs.tallies.get(pair_of(a, b), Tally())

@@ -180,7 +180,8 @@ def _same_gpu(events: Sequence[Event]) -> list[_Found]:
         for cluster in _clusters(own, CHAIN_GAP_S):
             root = next((e for e in cluster if e.tracked.code not in _FOLLOWERS), None)
             codes = {e.tracked.code for e in cluster}
-            links = sorted({e.tracked.detection.entity.link for e in cluster} - {None, -1}, key=str)
+            numbers = [e.tracked.detection.entity.link for e in cluster]
+            links = sorted({number for number in numbers if number is not None and number >= 0})
             if root is None or (len(codes) < 2 and len(links) < 2):
                 continue
             fields: dict[str, Any] = {"entity": _entity(root.tracked)}

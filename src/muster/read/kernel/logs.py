@@ -42,6 +42,7 @@ _SUBSYSTEM = re.compile(
 _TRUNCATED_START = re.compile(r"\s*\d*\.?\d+\]\s")
 _DMESG_ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d ")
 _KMSG_LINE = re.compile(r"\d{1,6},\d+,\d+,[^;]*;|\d+\.\d+\]")
+_XID_HEAD = re.compile(r"Xid \([^()]*\)$")
 _ENDINGS = (".", ")", "!", '"', "]", "}", ";")
 
 
@@ -89,6 +90,7 @@ class Reading:
         self.records: int | None = 0
         self.lines = 0
         self._kinds: list[str] = []
+        self._log_seen = False
         self._era = 0
         """Seconds since boot in different files may be of different boots."""
 
@@ -109,6 +111,7 @@ class Reading:
         notes = self.collector.notes[notes_before:]
         self.notes += [(item.name, note) for note in notes]
         self._count(item, tally)
+        self._log_seen |= score(item.sample) > 0 or self.collector.findings > used_before
         self._kinds.append(_kind(item.sample, notes, self.collector.findings - used_before))
 
     def _count(self, item: Input, tally: Tally) -> None:
@@ -148,6 +151,9 @@ class Reading:
         if judged[-1].result is Result.PASS and any(_is(note, xid.CUT) for _, note in self.notes):
             message = "The log ends inside an XID line, before its code; read it anew."
             judged = (*judged[:-1], Verdict(judged[-1].of, Result.UNKNOWN, "cut-line", message))
+        if judged[-1].result is Result.PASS and not self._log_seen:
+            message = "No line of the input looks like a log, so nothing can be said."
+            judged = (*judged[:-1], Verdict(judged[-1].of, Result.UNKNOWN, "no-log-lines", message))
         values["alerts"] = Value(alerts(tracked, found) + len(faults) - len(tracked))
         return Report(
             kind=kind,
@@ -212,7 +218,8 @@ def _is(finding: Finding, check: str) -> bool:
 
 def _may_be_cut(line: bytes) -> bool:
     """The last line of a file without a line end is cut unless it ends like a sentence."""
-    return not line.rstrip().decode("utf-8", "replace").endswith(_ENDINGS)
+    text = line.rstrip().decode("utf-8", "replace")
+    return not text.endswith(_ENDINGS) or _XID_HEAD.search(text[-80:]) is not None
 
 
 def _fabric_share(sample: bytes) -> float:

@@ -38,7 +38,7 @@ _INIT_FAILED = re.compile(
 )
 _INIT_DEVICE = re.compile(
     rf"NVRM: (?:GPU (?:at )?(?:PCI:)?(?P<pci>{pci.PATTERN}): )?rm_init_adapter failed"
-    r"(?: for device bearing minor number|, device minor number)? ?(?P<minor>\d+)?"
+    r"(?: for device bearing minor number|, device minor number)? ?(?:(?P<minor>\d{1,6})(?!\d))?"
 )
 _GPU_KINDS = (EntityKind.GPU, EntityKind.NVLINK)
 

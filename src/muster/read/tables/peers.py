@@ -68,7 +68,7 @@ class Sample:
         return distance / (1.253314 * _mean(abs(x - center) for x in self.readings.values()))
 
     def stands_out(self, node: str) -> bool:
-        """Far from its peers. Where these are all alike, by more than counts scatter (three times the square root)."""
+        """Far from its peers; where these are alike, by more than counts scatter (three times the square root)."""
         chance = 3 * math.sqrt(max(self.center(), 0.0) + 1) if self.mad() == 0 else 0.0
         return abs(self.z(node)) > STANDS_OUT and abs(self.readings[node] - self.center()) > chance
 
