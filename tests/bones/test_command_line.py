@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -45,6 +46,32 @@ def test_every_verb_of_the_table_exists_and_explains_itself(verb: str) -> None:
     command = getattr(importlib.import_module(module), attribute)
     assert isinstance(command, click.Command)
     assert command.help
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "muster.cli.main", "recipe", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert writer.stdout is not None
+    assert writer.stderr is not None
+    writer.stdout.close()
+    assert writer.stderr.read() == b""
+    assert writer.wait(timeout=60) == 0
+
+
+def test_a_full_disk_is_one_sentence() -> None:
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "muster.cli.main", "recipe", "list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert result.returncode == 1
+    assert "No space left on device" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from functools import lru_cache
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -16,7 +17,7 @@ from muster.demo import chapters
 from muster.demo.outcome import Outcome, to_values, verdict_lines
 from muster.demo.play import play_in_process
 from muster.demo.report import report_html
-from muster.operate.policy import allowance
+from muster.operate.budget import allowance
 from muster.resources.node_health import State
 from muster.sim.defects import CuredBy, DefectKind
 from muster.sim.plant import Plant, default_plant, healthy_plant
@@ -137,6 +138,7 @@ def test_three_nodes_are_explained_with_evidence() -> None:
 def test_the_report_of_the_story_tells_the_verdicts() -> None:
     outcome, _ = played(1)
     html = report_html(outcome)
+    ElementTree.fromstring(html.split("\n", 1)[1])
     for planted in outcome.planted:
         assert all(node in html for node in planted.nodes)
 

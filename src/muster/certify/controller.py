@@ -165,6 +165,7 @@ class CertificationController:
             error = running.task.exception()
             if error is None:
                 self._backoff.pop(name, None)
+                self._runner.forget(name)
             elif isinstance(error, (ApiError, SupersededError, msgspec.ValidationError)):
                 wait_s = self._backoff.setdefault(name, Backoff(name)).next_s()
                 log.warning("certification %s: %s; again in %.1f s", name, error, wait_s)
@@ -174,6 +175,7 @@ class CertificationController:
         for name, task in list(self._cleaning.items()):
             if task.done():
                 del self._cleaning[name]
+                self._runner.forget(name)
                 if not task.cancelled():
                     task.result()
 
@@ -274,7 +276,7 @@ class CertificationController:
             return
         if writer.uid != request.uid:
             return
-        await Course(self._clock, writer, self._runner, self._picture, lambda: taken, news).run()
+        await Course(self._clock, writer, self._runner, self._picture, taken, news).run()
 
 
 async def _no_one(_: str) -> None:

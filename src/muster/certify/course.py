@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -71,13 +71,13 @@ class AbortError(Exception):
 
 @dataclass(frozen=True)
 class Course:
-    """Carries out one certification. `taken`: partner -> certification that uses it now, asked once at the start."""
+    """Carries out one certification. `taken`: partner -> certification that uses it now, for a new plan."""
 
     clock: Clock
     writer: CertificationWriter
     runner: Runner
     picture: Picture
-    taken: Callable[[], Mapping[str, str]]
+    taken: Mapping[str, str]
     news: asyncio.Event
     """Set whenever a Node changed."""
 
@@ -138,7 +138,7 @@ class Course:
         except BadInputError as error:
             raise AbortError(str(error)) from error
         nodes, healths = self.picture.nodes, self.picture.healths
-        return make_plan(name, spec, profile, nodes, healths, self.taken())
+        return make_plan(name, spec, profile, nodes, healths, self.taken)
 
     # Rounds
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from typing import Any
 
@@ -66,10 +65,11 @@ def run(args: list[str]) -> int:
             raise
         _say(str(error))
         return error.exit_code
-    except BrokenPipeError:
-        # The reader (head, less) went away; nothing is wrong, and the flush at exit must stay silent.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OK
+    except SystemExit as stop:
+        # click turns a reader that went away (head, less) into exit 1; nothing is wrong, so nothing is said.
+        if isinstance(stop.__context__, BrokenPipeError):
+            return ExitCode.OK
+        raise
     except OSError as error:
         if debug:
             raise

@@ -317,7 +317,7 @@ class PodRunner:
             return  # gone, or another pod has the name
 
     def forget(self, certification: str) -> None:
-        """Nobody will ask about the certification again."""
+        """Nothing of the certification is under way here any more."""
         self._news.pop(certification, None)
 
 
