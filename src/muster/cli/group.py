@@ -65,11 +65,9 @@ def run(args: list[str]) -> int:
             raise
         _say(str(error))
         return error.exit_code
-    except SystemExit as stop:
-        # click turns a reader that went away (head, less) into exit 1; nothing is wrong, so nothing is said.
-        if isinstance(stop.__context__, BrokenPipeError):
-            return ExitCode.OK
-        raise
+    except SystemExit:
+        # No verb exits by itself. click does, with 1, when the reader (head, less) went away; that is no error.
+        return ExitCode.OK
     except OSError as error:
         if debug:
             raise
