@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster.certify.course import PLAN_ANNOTATION, TEST_DIGESTS_ANNOTATION
 from muster.certify.isolation.plan import WITHDRAWN
 from muster.kube.api import CERTIFICATIONS, NODES, PODS, ConflictError, NotFoundError, PatchType
-from muster.resources.base import SYSTEM_NAMESPACE
+from muster.resources.base import PLAN_ANNOTATION, SYSTEM_NAMESPACE, TEST_DIGESTS_ANNOTATION
 from muster.resources.certification import Certification, NodeVerdict, Outcome, Phase, Reason
 from muster.sim.virtual import VirtualClock, run_virtual
 from tests.certify.bed import Bed, End, Faults, bed, names, report

@@ -55,9 +55,9 @@ def test_every_defect_is_named_no_innocent_is_and_every_node_settles(seed: int) 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seed", range(20))
-def test_the_same_for_many_seeds(seed: int) -> None:
-    plant = default_plant(seed)
+@pytest.mark.parametrize(("seed", "nodes"), [*((seed, 24) for seed in range(20)), (1, 64)])
+def test_the_same_for_many_seeds(seed: int, nodes: int) -> None:
+    plant = default_plant(seed, nodes)
     check(play_in_process(plant, io.StringIO(), live=False, speed=0.0), plant)
 
 

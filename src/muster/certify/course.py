@@ -30,7 +30,7 @@ from muster.certify.runners import Owner, Runner, Work
 from muster.certify.writer import CertificationWriter
 from muster.clock import Clock
 from muster.errors import BadInputError
-from muster.resources.base import Condition, ConditionStatus
+from muster.resources.base import PLAN_ANNOTATION, TEST_DIGESTS_ANNOTATION, Condition, ConditionStatus
 from muster.resources.certification import (
     CertificationStatus,
     Cost,
@@ -44,10 +44,6 @@ from muster.resources.certification import (
 
 log = logging.getLogger(__name__)
 
-PLAN_ANNOTATION = "muster.dev/plan"
-"""On a Certification: the plan as JSON. Together with `status.runs` it determines everything that follows."""
-TEST_DIGESTS_ANNOTATION = "muster.dev/test-digests"
-"""On a Certification: JSON, test -> digest of its definition."""
 NODE_LIMIT = 600
 """Nodes and partners of one certification. It keeps its runs and verdicts in one object, and etcd takes 1.5 MiB."""
 OBJECT_LIMIT_BYTES = 1_400_000

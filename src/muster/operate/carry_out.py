@@ -27,11 +27,12 @@ from muster.operate.batch import Batch
 from muster.operate.model import CreateRepair, DeletePod, EvictPod, Intent, PodView, Refusal
 from muster.operate.projection import condition, node_patch
 from muster.operate.remedy import DRAIN_RETRY_S
-from muster.operate.views import REQUESTS_ANNOTATION, NodeRecord, write_requests
+from muster.operate.views import NodeRecord, write_requests
 from muster.resources.base import (
     API_VERSION,
     CONTROLLER_MANAGER,
     CORDON_ANNOTATION,
+    REQUESTS_ANNOTATION,
     ObjectMeta,
     from_object,
     to_object,

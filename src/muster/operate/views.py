@@ -17,6 +17,8 @@ from muster.resources.base import (
     GPU_PRESENT_LABEL,
     GPU_RESOURCE,
     HEALTH_CONDITION,
+    REQUESTS_ANNOTATION,
+    TEST_DIGESTS_ANNOTATION,
     ObjectMeta,
 )
 from muster.resources.certification import (
@@ -30,12 +32,6 @@ from muster.resources.certification import (
 from muster.resources.fault_policy import FaultPolicy
 from muster.resources.node_health import CertifiedTest, NodeHealth
 from muster.resources.repair import Repair
-
-REQUESTS_ANNOTATION = "muster.dev/requests"
-"""On a Certification: JSON, node -> {episode, since, fingerprint, bootId}: for what it was asked."""
-
-TEST_DIGESTS_ANNOTATION = "muster.dev/test-digests"
-"""On a Certification: JSON, test -> digest of its definition, written by whoever runs the tests."""
 
 GPU_PREFIX = "nvidia.com/"
 """Whole GPUs, shared ones and MIG slices are all extended resources of this prefix."""
