@@ -19,7 +19,8 @@ class Limits:
     group: float
     link: float
     link_odds: float
-    """Least odds of a bad link against a bad end. Five partners of one flaky node may look like bad links."""
+    """Least odds of a bad link against a bad end. The link to any partner of a flaky node may look bad by chance, and
+    there are as many partners as matchings and a few more."""
 
     @classmethod
     def of(cls, plan: Plan) -> Limits:
@@ -33,5 +34,5 @@ class Limits:
             pair=nodes / (error * SHARE_PAIR),
             group=nodes * groups / (error * SHARE_GROUP),
             link=links / (error * SHARE_LINK),
-            link_odds=5.0 / error,
+            link_odds=(plan.matchings + 2) / error,
         )
