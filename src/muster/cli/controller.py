@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import socket
@@ -14,9 +15,21 @@ import click
 
 from muster.clock import ScaledClock, SystemClock
 from muster.errors import BadInputError
+from muster.kube.api import (
+    CERTIFICATIONS,
+    FAULT_POLICIES,
+    LEASES,
+    NODE_HEALTHS,
+    NODES,
+    PODS,
+    REPAIRS,
+    ForbiddenError,
+    NotFoundError,
+)
 
 if TYPE_CHECKING:
     from muster.clock import Clock
+    from muster.kube.api import KubeApi
 
 CLOCK_VARIABLE = "MUSTER_CLOCK"
 IDENTITY_LIMIT = 128
@@ -50,7 +63,7 @@ def run(kubeconfig: Path | None, context: str | None, identity: str | None, verb
         level=logging.DEBUG if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
     # The client libraries log every request at these levels.
-    for noisy in ("httpx", "httpcore", "asyncio"):
+    for noisy in ("httpx", "httpx2", "httpcore", "httpcore2", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     asyncio.run(_run(kubeconfig, context, name, clock))
 
@@ -60,11 +73,35 @@ def read_clock(text: str) -> Clock:
     if not text:
         return SystemClock()
     try:
-        return ScaledClock.decode(text)
+        clock = ScaledClock.decode(text)
+        if not (math.isfinite(clock.speed) and math.isfinite(clock.origin_unix_s)):
+            raise ValueError("its numbers must be finite")
     except ValueError as error:
         raise BadInputError(
-            f"{CLOCK_VARIABLE} is not a clock ({error}); unset it or take the value that 'muster sim up' printed."
+            f"{CLOCK_VARIABLE} is not a clock ({text[:80]!r}); unset it or take what 'muster sim up' printed."
         ) from error
+    return clock
+
+
+async def check_access(api: KubeApi, server: str) -> None:
+    """Ask once for what the controllers need, so that what is missing is one sentence now and not a silent wait.
+
+    Raises BadInputError when the server does not let us in or does not know Muster's resources, or what `api` raises.
+    """
+    needed = (NODES, PODS, LEASES, NODE_HEALTHS, CERTIFICATIONS, REPAIRS, FAULT_POLICIES)
+    for resource in needed:
+        try:
+            await api.list_page(resource, limit=1)
+        except NotFoundError as error:
+            name = f"{resource.plural}.{resource.group}"
+            raise BadInputError(
+                f"The API server {server} does not know {name}; install Muster's resource definitions first."
+            ) from error
+        except ForbiddenError as error:
+            raise BadInputError(
+                f"The API server {server} does not let the controller list {resource.plural} "
+                f"({str(error).rstrip('.')}); check the credentials of the kubeconfig and its roles."
+            ) from error
 
 
 async def _run(kubeconfig: Path | None, context: str | None, identity: str, clock: Clock) -> None:
@@ -72,8 +109,7 @@ async def _run(kubeconfig: Path | None, context: str | None, identity: str, cloc
     from muster.kube.http import HttpApi
 
     async with HttpApi.from_kubeconfig(kubeconfig, context) as api, api.separate() as second:
-        # Asked at once, so that a wrong address is one sentence now and not a silent wait.
-        await api.server_version()
+        await check_access(api, api.server)
         clients = [second, api]
         process = ControllerProcess(clients.pop, clock, identity, tell=lambda line: click.echo(line, err=True))
         work = asyncio.ensure_future(process.run())

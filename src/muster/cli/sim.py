@@ -120,7 +120,7 @@ async def _run(options: _Options) -> None:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(ApiServer(store, port=options.port))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-sim-"))
-        path = options.kubeconfig or Path(folder) / "kubeconfig"
+        path = (options.kubeconfig or Path(folder) / "kubeconfig").absolute()
         _write_private(path, server.kubeconfig(USER))
         tasks.start(fleet.run())
         if options.controller:
@@ -152,17 +152,35 @@ async def _controller(store: Store, clock: ScaledClock) -> None:
     from muster.controller.process import ControllerProcess
     from muster.sim.inprocess import InProcessApi
 
-    await ControllerProcess(lambda: InProcessApi(store), clock, "muster-sim").run()
+    await ControllerProcess(lambda: InProcessApi(store), clock, "muster-sim", tell=click.echo).run()
 
 
 def _write_private(path: Path, text: str) -> None:
-    """The kubeconfig holds a token: only its owner may read it."""
+    """The kubeconfig holds a token: only its owner may read it. A file that is about another cluster is kept."""
     try:
+        _keep_foreign(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(text)
     except OSError as error:
         raise BadInputError(f"Cannot write {path}: {error.strerror or error}; give another --kubeconfig.") from error
+
+
+def _keep_foreign(path: Path) -> None:
+    """Refuse to write over anything but a kubeconfig of an earlier simulation. Raises BadInputError or OSError."""
+    from muster import yamlio
+    from muster.sim.kubeconfig import NAME
+
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    try:
+        found = yamlio.load(path)
+    except BadInputError:
+        found = None
+    clusters = found.get("clusters") if isinstance(found, dict) else None
+    names = [c.get("name") for c in clusters if isinstance(c, dict)] if isinstance(clusters, list) else []
+    if names != [NAME]:
+        raise BadInputError(f"{path} exists and is not the kubeconfig of a simulation; give another --kubeconfig.")
 
 
 def _welcome(options: _Options, url: str, path: Path, clock: ScaledClock) -> None:

@@ -18,6 +18,9 @@ from muster.resources.base import CONTROLLER_LEASE, SYSTEM_NAMESPACE
 
 log = logging.getLogger(__name__)
 
+LEASE_S = 15.0
+"""How long a dead leader keeps the others waiting; the usual value in Kubernetes."""
+
 SHORTEST_LEASE_S = 3.0
 """Of the machine's time: in a simulation that runs fast, requests take as long as ever."""
 
@@ -39,6 +42,7 @@ class ControllerProcess:
         *,
         tell: Callable[[str], None] = log.info,
         certifications: Callable[[KubeApi, Clock], Controller] = CertificationController,
+        lease_s: float = LEASE_S,
     ) -> None:
         """`api_factory` makes a client; it is called twice, so that a busy controller cannot delay the election.
 
@@ -56,9 +60,9 @@ class ControllerProcess:
             CONTROLLER_LEASE,
             identity,
             clock=clock,
-            duration_s=15 * scale,
-            renew_s=10 * scale,
-            retry_s=2 * scale,
+            duration_s=lease_s * scale,
+            renew_s=lease_s * scale * 2 / 3,
+            retry_s=lease_s * scale * 2 / 15,
         )
 
     async def run(self) -> None:
@@ -92,5 +96,5 @@ class ControllerProcess:
 
 
 def _lease_scale(clock: Clock) -> float:
-    """By how much the lease must be longer than usual (15 s) so that a fast clock leaves time to renew it."""
-    return max(1.0, clock.speed * SHORTEST_LEASE_S / 15.0) if isinstance(clock, ScaledClock) else 1.0
+    """By how much the lease must be longer than LEASE_S so that a fast clock leaves time to renew it."""
+    return max(1.0, clock.speed * SHORTEST_LEASE_S / LEASE_S) if isinstance(clock, ScaledClock) else 1.0

@@ -11,7 +11,7 @@ from muster.operate.ledger import HOUR_US, Span, TimeClass
 
 WIDTH = 960
 LABEL_WIDTH = 280
-VALUE_WIDTH = 150
+VALUE_WIDTH = 190
 ROW_HEIGHT = 30
 LANE_HEIGHT = 34
 

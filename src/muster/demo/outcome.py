@@ -106,7 +106,7 @@ def named_by_certifications(certifications: Iterable[Certification]) -> list[Nam
         runs = {run.id: run for run in certification.status.runs}
         for result in certification.status.nodes:
             if result.verdict is NodeVerdict.FAILED:
-                evidence = tuple(run_sentence(runs[i]) for i in result.evidence_against[:MAX_EVIDENCE] if i in runs)
+                evidence = tuple(run_sentence(runs[i]) for i in result.evidence_for[:MAX_EVIDENCE] if i in runs)
                 message = plain(result.message)
                 found.append(
                     Named((result.name,), source, result.reason.value, message, evidence, result.error_bound)

@@ -17,11 +17,15 @@ from muster.sim.plant import Plant
 from muster.sim.virtual import DEFAULT_START, VirtualClock, run_virtual
 
 
+LEASE_S = 300.0
+"""Nobody competes for this lease; renewing it as often as in production would be a tenth of the work of the demo."""
+
+
 async def controller_in_process(cluster: Cluster, clock: Clock) -> None:
     """The real controllers on the loop of the fleet."""
     from muster.controller.process import ControllerProcess
 
-    await ControllerProcess(cluster.client, clock, "muster-controller-0").run()
+    await ControllerProcess(cluster.client, clock, "muster-controller-0", lease_s=LEASE_S).run()
 
 
 def play_in_process(

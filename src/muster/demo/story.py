@@ -39,8 +39,8 @@ CHECK_S = 60.0
 CHECKS = 5
 """The story is over when nothing has moved for this many checks in a row."""
 
-TOLD_EVENTS = ("defect", "update")
-"""Kinds of fleet events that the narration repeats; the rest shows in what Muster does."""
+TOLD_EVENTS = {"defect": "(the plant) ", "update": "(the plant) ", "job": ""}
+"""Kinds of fleet events that the narration repeats, and how they begin; the rest shows in what Muster does."""
 
 LINES_KEPT = 20_000
 
@@ -134,7 +134,7 @@ class Story:
 
     def _fleet_event(self, event: FleetEvent) -> None:
         if event.kind in TOLD_EVENTS:
-            self._narrator.tell(event.node, f"(the plant) {event.message}")
+            self._narrator.tell(event.node, f"{TOLD_EVENTS[event.kind]}{event.message}")
 
     def _outcome(self, stuck: tuple[str, ...]) -> Outcome:
         now = self._clock.now()

@@ -21,6 +21,8 @@ from muster.resources.fault_policy import CertificationPolicy
 GROUP_MINIMUM = 3
 """Nodes and partners of a certification: a failing pair is told apart only with a third node."""
 
+UNPROVEN_GROUP = 5
+"""The same where a partner is itself under grace: it may have got the very defect that is being looked for."""
 
 BATCH_LIMIT = 500
 """Most nodes of one certification: what is asked for each of them must fit into an annotation (256 KiB)."""
@@ -106,14 +108,26 @@ def _groups(waiters: Sequence[Waiter]) -> list[list[Waiter]]:
 
 
 def _borrow(chunk: Sequence[Waiter], free: Sequence[Partner]) -> list[Partner]:
-    """Partners that make a small batch up to GROUP_MINIMUM: proven ones first, from the same domains first."""
-    missing = GROUP_MINIMUM - len(chunk)
-    if missing <= 0:
+    """Partners that make a small batch large enough: proven ones first, from the same domains first.
+
+    Which of equal ones are taken changes from attempt to attempt, so that a partner with an undiscovered defect does
+    not spoil every attempt.
+    """
+    if len(chunk) >= GROUP_MINIMUM:
         return []
     domains = {w.member.domain for w in chunk if w.member.domain is not None}
     names = {w.member.name for w in chunk}
-    usable = [p for p in free if p.member.name not in names]
-    return sorted(usable, key=lambda p: (not p.valid, p.member.domain not in domains, p.member.name))[:missing]
+    attempt = max(w.since for w in chunk).isoformat()
+    usable = sorted(
+        (p for p in free if p.member.name not in names),
+        key=lambda p: (not p.valid, p.member.domain not in domains, _draw(attempt, p.member.name)),
+    )
+    borrowed = usable[: GROUP_MINIMUM - len(chunk)]
+    return borrowed if all(p.valid for p in borrowed) else usable[: UNPROVEN_GROUP - len(chunk)]
+
+
+def _draw(attempt: str, name: str) -> str:
+    return hashlib.sha256(f"{attempt} {name}".encode()).hexdigest()
 
 
 def _no_partner(in_service: int) -> str:

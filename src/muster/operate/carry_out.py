@@ -92,12 +92,20 @@ class Writer:
                 "apiVersion": API_VERSION,
                 "kind": NODE_HEALTHS.kind,
                 "metadata": {"name": name, "resourceVersion": version},
-                "status": {"lifecycle": to_object(life)},
+                "status": {"lifecycle": _written(life)},
             },
             manager=CONTROLLER_MANAGER,
             subresource="status",
         )
         return from_object(NodeHealth, applied)
+
+    async def node_is_gone(self, name: str) -> bool:
+        """Asked of the API server: a cache that lags behind must not make anybody believe it."""
+        try:
+            await self._api.get(NODES, name)
+        except NotFoundError:
+            return True
+        return False
 
     async def project(self, record: NodeRecord, life: Lifecycle) -> None:
         """Bring taint, label, cordon and condition of the Node in line with `life`."""
@@ -109,6 +117,7 @@ class Writer:
         changed = condition(life, dict(record.condition) if record.condition else None, self._clock.now())
         if changed is not None:
             body = {"status": {"conditions": [changed]}}
+            await self.fence()
             try:
                 await self._api.patch(
                     NODES, record.name, body, PatchType.STRATEGIC, subresource="status", manager=CONTROLLER_MANAGER
@@ -127,6 +136,9 @@ class Writer:
                 if not patch:
                     return
                 patch.setdefault("metadata", {})["resourceVersion"] = node["metadata"]["resourceVersion"]
+                # After the reading: a process that was suspended anywhere before this line finds its lease gone, and
+                # one that is suspended after it finds the Node changed by its successor.
+                await self.fence()
                 await self._api.patch(NODES, record.name, patch, PatchType.MERGE, manager=CONTROLLER_MANAGER)
             except NotFoundError:
                 return
@@ -204,6 +216,14 @@ class Writer:
             await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
         except (NotFoundError, ConflictError):
             return
+
+
+def _written(life: Lifecycle) -> dict[str, Any]:
+    """The lifecycle as it is stored. Defaults that people look for are written out: `kubectl get` shows no others."""
+    body = to_object(life) | {"held": life.held}
+    if life.certificate is not None:
+        body["certificate"]["standing"] = life.certificate.standing.value
+    return body
 
 
 def patch_for(node: dict[str, Any], life: Lifecycle) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from muster.operate import people, remedy, service, validation
 from muster.operate.certificates import BRINGUP, voided
 from muster.operate.draft import Draft
-from muster.operate.episode import belongs_to, open_episode
-from muster.operate.lifecycle import Trigger, born
-from muster.operate.model import Decision, FleetView, NodeView
+from muster.operate.episode import LEFT, belongs_to, open_episode
+from muster.operate.lifecycle import Trigger, born, move
+from muster.operate.model import BlockerKind, Decision, FleetView, NodeView
 from muster.operate.next_step import next_sentence
 from muster.operate.policy import EffectivePolicy
-from muster.resources.node_health import Cause, CauseKind, State
+from muster.resources.node_health import Blocker, Cause, CauseKind, Lifecycle, State
 
 STEP_LIMIT = 16
 """Steps that one decision may take in a row; more would be a circle in the rules, which is a bug."""
@@ -47,6 +47,29 @@ def decide(node: NodeView, fleet: FleetView, policy: EffectivePolicy, now: datet
     return _run(d)
 
 
+def decide_departed(life: Lifecycle, node: str, now: datetime) -> Lifecycle:
+    """The lifecycle of a node whose Node object is gone: it serves nobody, and what joins under the name is new."""
+    if life.episode is not None and life.episode.cause.name == LEFT:
+        return life
+    cause = Cause(kind=CauseKind.NEW_NODE, name=LEFT, message="The Node object is gone from the cluster.")
+    gone = replace(
+        life,
+        # Of no node's UID: whichever node joins under the name opens an episode of its own.
+        episode=open_episode(node, "", cause, now),
+        certificate=voided(life.certificate, cause.message, now),
+        profile=BRINGUP,
+        certification="",
+        cordon=False,
+    )
+    gone = move(gone, Trigger.NODE_REPLACED, cause, now)
+    return replace(
+        gone,
+        blockers=(Blocker(kind=BlockerKind.NODE.value, message=cause.message, since=now),),
+        next=f"{cause.message} A node that joins under its name is tested as new; "
+        f"'kubectl delete nodehealth {node}' forgets this one.",
+    )
+
+
 def _run(d: Draft) -> Decision:
     people.hear(d)
     for _ in range(STEP_LIMIT):
@@ -60,7 +83,8 @@ def _run(d: Draft) -> Decision:
     people.settle_approval(d)
     _wake_for_faults_and_silence(d)
     life = replace(d.life, blockers=tuple(d.blockers))
-    return d.finish(next_sentence(d.node.name, life, d.blockers, d.remarks, d.policy.drift))
+    takes_work = d.node.ready and not d.node.unschedulable
+    return d.finish(next_sentence(d.node.name, life, d.blockers, d.remarks, d.policy.drift, takes_work=takes_work))
 
 
 def _first_seen(node: NodeView, fleet: FleetView, policy: EffectivePolicy, now: datetime) -> Draft:

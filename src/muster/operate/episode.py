@@ -17,6 +17,12 @@ from muster.resources.repair import Rung
 UNCORDON = "kubectl-uncordon"
 """Name in a cause of kind `person`: somebody lifted a cordon that Muster had placed."""
 
+NO_PARTNER = "no-partner"
+"""Name in a cause of kind `certification`: nothing was found out, for want of a free node to test with."""
+
+LEFT = "left"
+"""Name in a cause of kind `new-node`: the Node object is gone from the cluster."""
+
 MILDEST_FIRST = tuple(Rung)
 
 
@@ -73,15 +79,27 @@ def uncordoned_by_person(life: Lifecycle) -> Transition | None:
     return last if last is not None and last.cause.name == UNCORDON else None
 
 
-def inconclusive_count(life: Lifecycle) -> int:
+@dataclass(frozen=True)
+class Inconclusive:
     """Certifications without a verdict in a row: since the last repair or the last word of a person."""
-    count = 0
+
+    about_node: int = 0
+    """Those that may say something about the node."""
+    no_partner: int = 0
+    """Those that only say that the nodes to test with had work."""
+
+
+def inconclusive(life: Lifecycle) -> Inconclusive:
+    """Count the certifications of the open episode that ended without a verdict."""
+    about_node = no_partner = 0
     for entry in of_episode(life):
         if entry.state is State.REPAIRING or entry.cause.kind is CauseKind.PERSON:
-            count = 0
+            about_node = no_partner = 0
         elif entry.state is State.UNCERTIFIED and entry.cause.kind is CauseKind.CERTIFICATION:
-            count += 1
-    return count
+            lonely = entry.cause.name == NO_PARTNER
+            no_partner += lonely
+            about_node += not lonely
+    return Inconclusive(about_node, no_partner)
 
 
 def open_attempt(episode: Episode | None) -> RungAttempt | None:

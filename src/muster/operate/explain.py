@@ -195,7 +195,7 @@ def _certification_evidence(name: str, certification: Certification) -> list[Evi
         return [Evidence("verdict", certification.metadata.name, f"{text}.")]
     found.append(Evidence("verdict", certification.metadata.name, _verdict_sentence(certification, result)))
     runs = {run.id: run for run in certification.status.runs}
-    shown = result.evidence_against or result.evidence_for
+    shown = result.evidence_for or result.evidence_against
     found.extend(Evidence("run", run, run_sentence(runs[run])) for run in shown[:MAX_RUNS_SHOWN] if run in runs)
     if len(shown) > MAX_RUNS_SHOWN:
         rest = counted(len(shown) - MAX_RUNS_SHOWN, "run")

@@ -14,21 +14,30 @@ LIMIT = 600
 
 
 def next_sentence(
-    node: str, life: Lifecycle, blockers: Sequence[Blocker], remarks: Sequence[str], policy: DriftPolicy
+    node: str,
+    life: Lifecycle,
+    blockers: Sequence[Blocker],
+    remarks: Sequence[str],
+    policy: DriftPolicy,
+    *,
+    takes_work: bool = True,
 ) -> str:
-    """One sentence or two, for people. Free of anything that changes by time alone."""
-    parts = [_stance(node, life, policy), *(b.message for b in blockers[:2]), *remarks[:1]]
+    """One sentence or two, for people. Free of anything that changes by time alone.
+
+    `takes_work`: whether Kubernetes places work on the node, as far as Muster can see.
+    """
+    parts = [_stance(node, life, policy, takes_work), *(b.message for b in blockers[:2]), *remarks[:1]]
     return " ".join(_sentence(p) for p in parts if p)[:LIMIT]
 
 
-def _stance(node: str, life: Lifecycle, policy: DriftPolicy) -> str:
+def _stance(node: str, life: Lifecycle, policy: DriftPolicy, takes_work: bool) -> str:
     match life.state:
         case State.UNCERTIFIED:
             return f"Held until it passes profile {life.profile}"
         case State.CERTIFYING:
             return f"Passes or fails Certification {life.certification}"
         case State.IN_SERVICE:
-            return _serving(life, policy)
+            return _serving(life, policy, "Takes work" if takes_work else "In service")
         case State.QUARANTINED:
             if any(b.kind == BlockerKind.PERSON for b in life.blockers):
                 return "Held"
@@ -45,13 +54,13 @@ def _stance(node: str, life: Lifecycle, policy: DriftPolicy) -> str:
             assert_never(life.state)
 
 
-def _serving(life: Lifecycle, policy: DriftPolicy) -> str:
+def _serving(life: Lifecycle, policy: DriftPolicy, stance: str) -> str:
     certificate = life.certificate
     ends = grace_ends(certificate, policy) if certificate is not None else None
     if certificate is None or ends is None:
-        return "Takes work"
+        return stance
     because = certificate.voided_because.rstrip(". ")
-    return f"Takes work under grace until {ends:%Y-%m-%d %H:%M} UTC at the latest ({because})"
+    return f"{stance} under grace until {ends:%Y-%m-%d %H:%M} UTC at the latest ({because})"
 
 
 def _sentence(text: str) -> str:

@@ -21,7 +21,7 @@ from muster.operate.batch import Batch, BatchPlan
 from muster.operate.budget import Disruption, Member, Usage
 from muster.operate.caches import Caches
 from muster.operate.carry_out import NotLeadingError, Writer, always_leading
-from muster.operate.decide import decide
+from muster.operate.decide import decide, decide_departed
 from muster.operate.fleet_plan import FleetPlan, PlannedNode, plan_fleet
 from muster.operate.fleet_usage import disruptions_of
 from muster.operate.model import BlockerKind, Decision, FleetView, NodeView, Note, WavePlan
@@ -144,6 +144,7 @@ class NodeController:
             record = self._caches.node(name)
             if record is None or name in self._caches.healths.rejected:
                 self._forget(name)
+                await self._bury(name)
                 return
             decision = await self._decide(record)
         for note in decision.notes:
@@ -170,9 +171,26 @@ class NodeController:
             raise ConflictError(404, "NotFound", f"NodeHealth {record.name} is gone") from error
         self._caches.latest.put(written)
         self._count(view, decision.lifecycle)
-        self._say(view, decision.transitions)
+        self._say(view.name, view.lifecycle, decision.transitions)
         self._queue.add_after(PLAN, PLAN_DELAY_S)
         return decision
+
+    async def _bury(self, name: str) -> None:
+        """Say in the NodeHealth of a node that left the cluster that it serves nobody. The caller holds the turn."""
+        health = self._caches.health(name) if self._caches.nodes.get(name) is None else None
+        before = health.status.lifecycle if health is not None else None
+        if before is None or name in self._caches.healths.rejected:
+            return
+        after = decide_departed(before, name, self._clock.now())
+        if after == before or not await self._writer.node_is_gone(name):
+            return
+        await self._writer.fence()
+        try:
+            self._caches.latest.put(await self._writer.lifecycle(name, health, after))
+        except NotFoundError:
+            self._caches.latest.forget(name)  # the NodeHealth is gone too
+            return
+        self._say(name, before, after.history[-1:])
 
     async def _carry_out(self, record: NodeRecord, decision: Decision) -> None:
         for intent in decision.intents:
@@ -277,11 +295,11 @@ class NodeController:
 
     # Telling
 
-    def _say(self, view: NodeView, transitions: tuple[Transition, ...]) -> None:
-        state = view.lifecycle.state.value if view.lifecycle is not None else "(new)"
+    def _say(self, name: str, before: Lifecycle | None, transitions: tuple[Transition, ...]) -> None:
+        state = before.state.value if before is not None else "(new)"
         for entry in transitions:
             self._tell(
-                f"{entry.at:%Y-%m-%dT%H:%M:%SZ} node {view.name}: {state} -> {entry.state.value} "
+                f"{entry.at:%Y-%m-%dT%H:%M:%SZ} node {name}: {state} -> {entry.state.value} "
                 f"({entry.cause.kind.value}: {one_line(entry.cause.message or entry.cause.name)})"
             )
             state = entry.state.value

@@ -121,6 +121,10 @@ def _look(d: Draft, certificate: Certificate) -> None:
         d.block(BlockerKind.AGENT, "The agent of the node is silent; its health is unknown.")
     if not d.node.ready:
         d.block(BlockerKind.NODE, "The node is not Ready; its health is unknown.")
+    if d.node.spec.paused:
+        d.remark("A person paused the node (spec.paused); Muster takes no step by itself")
+    if d.node.unschedulable and not d.node.cordoned_by:
+        d.remark("A person cordoned the node; it takes no new work until they uncordon it")
     reported = reported_only(certificate, d.observed, d.policy.drift)
     if reported and d.observed is not None:
         more = f" and {len(reported) - 1} more" if len(reported) > 1 else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from muster.operate.certificates import (
     BRINGUP,
     REPAIR,
@@ -11,14 +13,18 @@ from muster.operate.certificates import (
 )
 from muster.operate.draft import Draft
 from muster.operate.drain import drain_step
-from muster.operate.episode import AttemptOutcome, end_attempt, inconclusive_count
+from muster.operate.episode import NO_PARTNER, AttemptOutcome, end_attempt, inconclusive
 from muster.operate.lifecycle import Trigger
 from muster.operate.model import BlockerKind, CertificationView
 from muster.operate.people import HOLD
-from muster.resources.certification import NodeVerdict, Phase
+from muster.resources.certification import NodeVerdict, Phase, Reason
 from muster.resources.fault_policy import DrainMode
 from muster.resources.fingerprint import ReadingClass
 from muster.resources.node_health import Cause, CauseKind, Observed, Standing
+
+LONELY_FACTOR = 4
+"""A partner that was idle when asked may have work when its turn comes. That says nothing about the node, so it is
+asked for a person this many times later than after certifications that say something."""
 
 
 def uncertified(d: Draft) -> None:
@@ -129,10 +135,12 @@ def _obstacles(d: Draft) -> bool:
         d.block(BlockerKind.AGENT, "The agent of the node is silent.")
     if not node.ready:
         d.block(BlockerKind.NODE, "The node is not Ready.")
-    if inconclusive_count(d.life) >= policy.certification.max_attempts:
+    ended = inconclusive(d.life)
+    most = policy.certification.max_attempts
+    if ended.about_node >= most or ended.no_partner >= most * LONELY_FACTOR:
         d.block(
             BlockerKind.PERSON,
-            f"{policy.certification.max_attempts} certifications ended without a verdict: "
+            f"{ended.about_node + ended.no_partner} certifications ended without a verdict: "
             f"'muster node {node.name} retry' starts another.",
         )
     if node.work:
@@ -174,7 +182,9 @@ def _read_verdict(d: Draft, ended: CertificationView, observed: Observed | None)
     else:
         word = "was aborted" if ended.phase is Phase.ABORTED else f"ended {ended.verdict.value}"
         said = f": {ended.message[:200]}" if ended.message else "."
-        _inconclusive(d, _certification_cause(ended, f"Certification {ended.name} {word}{said}"))
+        cause = _certification_cause(ended, f"Certification {ended.name} {word}{said}")
+        lonely = ended.phase is not Phase.ABORTED and ended.reason is Reason.NO_PARTNER
+        _inconclusive(d, replace(cause, name=NO_PARTNER) if lonely else cause)
 
 
 def _admit(d: Draft, passed: CertificationView, observed: Observed) -> None:

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from muster.operate.budget import Grant, Member, Usage, may_disrupt
 from muster.operate.episode import of_episode
-from muster.operate.model import WavePlan
+from muster.operate.model import BlockerKind, WavePlan
 from muster.resources.fault_policy import Budget
 from muster.resources.node_health import CauseKind, Lifecycle, State
 
@@ -51,6 +51,8 @@ class Outcome:
     change: str
     held_at: datetime
     passed: bool | None
+    stalled: bool = False
+    """No verdict comes by itself any more: a person is waited for."""
 
 
 def outcome_of(node: str, life: Lifecycle) -> Outcome | None:
@@ -67,7 +69,8 @@ def outcome_of(node: str, life: Lifecycle) -> Outcome | None:
         e.state is State.QUARANTINED and e.cause.kind in (CauseKind.CERTIFICATION, CauseKind.FAULT)
         for e in of_episode(life)
     )
-    return Outcome(node, latest.cause.name, latest.at, False if failed else None)
+    stalled = any(b.kind == BlockerKind.PERSON for b in life.blockers)
+    return Outcome(node, latest.cause.name, latest.at, False if failed else None, stalled)
 
 
 def plan_wave(
@@ -121,9 +124,9 @@ def halt_reason(change: str, outcomes: Sequence[Outcome]) -> str:
 
 
 def _trial(change: str, outcomes: Sequence[Outcome]) -> str:
-    """While the first nodes of a change have no verdict yet, no more are held."""
+    """While the first nodes of a change have no verdict yet, no more are held; a stalled one is not waited for."""
     of_change = [o for o in outcomes if o.change == change]
-    pending = any(o.passed is None for o in of_change)
+    pending = any(o.passed is None and not o.stalled for o in of_change)
     if pending and not any(o.passed for o in of_change):
         return f"The first nodes with {change} are being tested before others follow."
     return ""

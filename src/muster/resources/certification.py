@@ -67,7 +67,7 @@ class Reason(StrEnum):
 class CertificationBudget(Model, frozen=True, kw_only=True):
     """Limits of one certification. Exceeding one ends it with `Undetermined`, never with blame."""
 
-    max_rounds: int = 24
+    max_rounds: int = 48
     max_runs: int = 5000
     max_wall_minutes: float = 240.0
     max_node_minutes: float = 100000.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from muster.agent.sources import LogBatch, NodeReadings, Probe
 from muster.resources.fault import Entity, EntityKind
@@ -67,10 +67,11 @@ class SimulatedLogSource:
 class SimulatedInventory:
     """What an agent reads about one node. Returns the same value while nothing changed."""
 
-    def __init__(self, world: World, node: str, node_uid: str) -> None:
+    def __init__(self, world: World, node: str, node_uids: Mapping[str, str]) -> None:
+        """`node_uids` is a live view: a Node that was deleted registers again with another UID."""
         self._world = world
         self._node = node
-        self._node_uid = node_uid
+        self._node_uids = node_uids
         self._seen: tuple[object, ...] | None = None
         self._last: NodeReadings | None = None
 
@@ -78,11 +79,12 @@ class SimulatedInventory:
         """The readings of this moment."""
         node = self._world.nodes[self._node]
         hurt = tuple(d.gpu for d in self._world.defects_of(self._node) if d.kind is DefectKind.XID)
-        seen = (node.boot_id, node.driver, node.parts, node.resets, hurt)
+        uid = self._node_uids[self._node]
+        seen = (uid, node.boot_id, node.driver, node.parts, node.resets, hurt)
         if self._last is None or seen != self._seen:
             self._seen = seen
             self._last = NodeReadings(
-                node_uid=self._node_uid,
+                node_uid=uid,
                 boot_id=node.boot_id,
                 booted_at=node.booted_at,
                 readings=readings_of(node),

@@ -1,13 +1,14 @@
 """The simulated cloud: it carries out `Repair` objects whose provider is `simulated-cloud`, on the truth.
 
-Each Repair is carried out once, however often it is seen: its UID is the key. Repairs of one node wait for each
-other. `Done` says that the work was done; whether it helped only the node itself can show.
+Each Repair is carried out once, however often it is seen or asked for: its name is the key. Repairs of one node wait
+for each other. `Done` says that the work was done; whether it helped only the node itself can show.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import assert_never
 
 import msgspec
@@ -46,6 +47,14 @@ def project_repair(raw: bytes) -> Repair:
     return _decode(raw)
 
 
+@dataclass
+class _Operation:
+    """What was made of the Repair of one name. The name is its key: it says node, episode, rung and attempt."""
+
+    uid: str
+    status: RepairStatus | None = None
+
+
 class _RefusedError(Exception):
     """The work cannot be done; the text says why."""
 
@@ -74,18 +83,26 @@ class SimulatedCloud:
         self._get_repair = get_repair
         self._say = say
         self._tasks = tasks
-        self._taken: set[str] = set()
+        self._operations: dict[str, _Operation] = {}
         self._busy: dict[str, asyncio.Lock] = {}
         self._tickets = 0
 
     def changed(self, key: str) -> None:
         """The Repair `key` appeared or changed."""
         repair = self._get_repair(key)
-        if repair is None or repair.spec.provider != PROVIDER or repair.metadata.uid in self._taken:
+        if repair is None or repair.spec.provider != PROVIDER:
             return
-        if repair.status.phase in (RepairPhase.PENDING, RepairPhase.RUNNING):
-            self._taken.add(repair.metadata.uid)
+        if repair.status.phase not in (RepairPhase.PENDING, RepairPhase.RUNNING):
+            return
+        known = self._operations.get(key)
+        if known is None:
+            self._operations[key] = _Operation(repair.metadata.uid)
             self._tasks.start(self._carry_out(repair))
+        elif known.uid != repair.metadata.uid:
+            # Deleted and asked for again under the same name: the same attempt, which is not made a second time.
+            known.uid = repair.metadata.uid
+            if known.status is not None:
+                self._tasks.start(self._report(repair, known.status))
 
     async def _carry_out(self, repair: Repair) -> None:
         name = repair.spec.node_name
@@ -179,6 +196,7 @@ class SimulatedCloud:
             self._say("cure", name, f"{rung.value} cured it: {defect.sentence()}.")
 
     async def _report(self, repair: Repair, status: RepairStatus) -> None:
+        self._operations[repair.metadata.name].status = status
         patch = {"status": to_object(status)}
         try:
             await persist(

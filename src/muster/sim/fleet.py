@@ -30,11 +30,13 @@ from muster.sim.tasks import TaskSet, run_until
 from muster.sim.world import Truth, World, appearing
 
 AGENT_START_SPREAD_S = 10.0
+REJOIN_S = 300.0
+"""From the deletion of a Node to the restart of its kubelet, which registers it again."""
 
 
 @dataclass(frozen=True)
 class FleetEvent:
-    """Something that happened in the simulated world. `kind`: defect, update, repair, cure, job."""
+    """Something that happened in the simulated world. `kind`: defect, update, repair, cure, job, node."""
 
     at: datetime
     kind: str
@@ -80,6 +82,7 @@ class Fleet:
         self._rates = rates
         self._on_event = on_event
         self._tasks = TaskSet()
+        self._rejoining: set[str] = set()
         self._up: dict[str, asyncio.Event] = {name: asyncio.Event() for name in world.nodes}
         self._down: dict[str, asyncio.Event] = {name: asyncio.Event() for name in world.nodes}
         self.world = world
@@ -219,6 +222,16 @@ class Fleet:
         except NotFoundError:
             return  # somebody deleted the Node; its machine goes on
 
+    async def _rejoin(self, name: str) -> None:
+        """A person deleted the Node: its pods go, and once its kubelet was started anew it registers again."""
+        self._say("node", name, f"the Node {name} was deleted; its kubelet registers again in {REJOIN_S / 60:g} min.")
+        await self._kubelets.collect(name)
+        await self._clock.sleep(REJOIN_S)
+        await self._up[name].wait()
+        self._rejoining.discard(name)
+        if self._nodes.get(name) is None:
+            await self._writer.register_node(name)
+
     async def _heartbeats(self) -> None:
         while True:
             await self._clock.sleep(self._rates.node_heartbeat_s)
@@ -235,7 +248,7 @@ class Fleet:
     async def _agent(self, name: str, delay_s: float) -> None:
         """The agent of one node: dies with the machine, comes back after the boot with what it kept on disk."""
         state = MemoryStateStore()
-        inventory = SimulatedInventory(self.world, name, self._writer.uids[name])
+        inventory = SimulatedInventory(self.world, name, self._writer.uids)
         await self._clock.sleep(delay_s)
         while True:
             await self._up[name].wait()
@@ -264,6 +277,13 @@ class Fleet:
         self._scheduler.poke(key)
 
     def _node_changed(self, key: str) -> None:
+        node = self._nodes.get(key)
+        if key in self.world.nodes:
+            if node is not None and node.uid:
+                self._writer.uids[key] = node.uid
+            elif node is None and key not in self._rejoining:
+                self._rejoining.add(key)
+                self._tasks.start(self._rejoin(key))
         self._scheduler.poke(key)
 
     def _repair_changed(self, key: str) -> None:

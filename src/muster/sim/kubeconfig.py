@@ -6,10 +6,11 @@ import base64
 
 from muster import yamlio
 
+NAME = "muster-sim"
+"""Of the cluster and of the context."""
 
-def kubeconfig(
-    url: str, user: str, token: str, ca_pem: str = "", *, name: str = "muster-sim", namespace: str = ""
-) -> str:
+
+def kubeconfig(url: str, user: str, token: str, ca_pem: str = "", *, name: str = NAME, namespace: str = "") -> str:
     """YAML text with one cluster, one user and one context. `ca_pem` empty: the server speaks plain HTTP."""
     cluster: dict[str, str] = {"server": url}
     if ca_pem:

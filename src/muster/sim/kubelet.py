@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Protocol
 
 from muster.clock import Clock
@@ -125,6 +126,12 @@ class Kubelets:
         """Pods on the node whose containers hold GPUs now, sorted by name."""
         found = [r.pod for r in self._pods.values() if r.holds_gpus and r.pod.node == node]
         return tuple(sorted(found, key=lambda pod: pod.key))
+
+    async def collect(self, node: str) -> None:
+        """What the pod garbage collector does once a Node is gone: its pods go too."""
+        pods = [r.pod for r in self._pods.values() if r.pod.node == node]
+        for pod in sorted(pods, key=lambda pod: pod.key):
+            await self._write(partial(self._remove, pod))
 
     def _delete(self, running: _Running) -> None:
         running.deleted.set()

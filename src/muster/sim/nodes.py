@@ -141,7 +141,11 @@ class NodeWriter:
         """Create the Node and the Lease of every machine; what exists already is taken over."""
         await persist(self._clock, lambda: ensure_namespace(self._api, NODE_LEASE_NAMESPACE))
         for name in self._world.nodes:
-            await persist(self._clock, partial(self._register, name))
+            await self.register_node(name)
+
+    async def register_node(self, name: str) -> None:
+        """Create the Node and the Lease of one machine."""
+        await persist(self._clock, partial(self._register, name))
 
     async def _register(self, name: str) -> None:
         obj = node_object(self._world.nodes[name], self._world.seed, self._clock.now())

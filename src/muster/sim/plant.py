@@ -86,7 +86,10 @@ def default_plant(seed: int = 1, nodes: int = 64, domains: int | None = None) ->
     service. Raises BadInputError below eight nodes.
     """
     if nodes < LEAST_NODES_FOR_STORY:
-        raise BadInputError(f"The story needs at least {LEAST_NODES_FOR_STORY} nodes; {nodes} were asked for.")
+        raise BadInputError(
+            f"The story needs at least {LEAST_NODES_FOR_STORY} nodes; {nodes} were asked for. Ask for more, or for "
+            "none of the story (--no-story)."
+        )
     domains = max(1, nodes // 8) if domains is None else domains
     bad, slow, one_end, logged, degraded, broken, other_end = rng(seed, "plant").sample(node_names(nodes), 7)
     bad_gpu, logged_gpu, degraded_gpu, broken_gpu = rng(seed, "plant-gpus").choices(range(GPUS_PER_NODE), k=4)
@@ -128,7 +131,7 @@ def default_plant(seed: int = 1, nodes: int = 64, domains: int | None = None) ->
         ),
         refusals=(Refusal(node=broken, rung=Rung.REPLACE, message="no spare GPU board in stock"),),
     )
-    check(plant, "the default plant")
+    check(plant, "What was asked for")
     return plant
 
 
@@ -136,7 +139,7 @@ def healthy_plant(seed: int = 1, nodes: int = 64, domains: int | None = None) ->
     """The same fleet with nothing wrong in it and no driver update."""
     domains = max(1, nodes // 8) if domains is None else domains
     plant = Plant(seed=seed, nodes=nodes, domains=domains, jobs=JobMix(count=nodes * 3 // 16, nodes=4))
-    check(plant, "the plant")
+    check(plant, "What was asked for")
     return plant
 
 

@@ -45,6 +45,7 @@ class _Taint(msgspec.Struct, frozen=True):
 
 class _Metadata(msgspec.Struct):
     name: str
+    uid: str = ""
     labels: dict[str, str] = {}
 
 
@@ -73,6 +74,7 @@ class NodeView(msgspec.Struct, frozen=True):
     unschedulable: bool
     taints: tuple[_Taint, ...]
     gpus: int
+    uid: str = ""
 
 
 _decoder = msgspec.json.Decoder(_Node)
@@ -83,6 +85,7 @@ def project_node(raw: bytes) -> NodeView:
     node = _decoder.decode(raw)
     return NodeView(
         name=node.metadata.name,
+        uid=node.metadata.uid,
         labels=node.metadata.labels,
         ready=any(c.type == "Ready" and c.status == "True" for c in node.status.conditions),
         unschedulable=node.spec.unschedulable,

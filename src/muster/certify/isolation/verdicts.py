@@ -257,8 +257,12 @@ def _number(records: Sequence[RunRecord]) -> str:
     if not measured:
         return _last_word(records)
     worst = min(measured, key=lambda r: (r.value or 0.0, r.id))
-    floor = f", floor {worst.floor:g}" if worst.floor is not None else ""
-    return f": {worst.value:.4g} {worst.unit}{floor}"
+    number = f"{worst.value:.4g} {worst.unit}"
+    if worst.floor is not None and worst.value is not None and worst.value < worst.floor:
+        return f": {number}, floor {worst.floor:g}"
+    # Above the floor, or without one, it failed by comparison; only the run itself says with whom.
+    said = worst.message.rstrip(".")[:200]
+    return f": {said}" if number in said else f": {number}; {said}" if said else f": {number}"
 
 
 def _last_word(records: Sequence[RunRecord]) -> str:
