@@ -11,7 +11,8 @@ from msgspec.structs import replace as with_fields
 from muster.operate.certificates import drift_cause
 from muster.operate.decide import decide
 from muster.operate.model import FleetView, NodeView, WavePlan
-from muster.resources.certification import NodeVerdict, Phase
+from muster.operate.validation import LONELY_FACTOR
+from muster.resources.certification import NodeVerdict, Phase, Reason
 from muster.resources.fault_policy import DriftAction, DriftPolicy
 from muster.resources.fingerprint import Change, ReadingClass
 from muster.resources.node_health import CauseKind, Standing, State, Verb
@@ -299,3 +300,41 @@ def test_a_node_without_anything_known_is_decided_too() -> None:
     decision = decide(bare, FleetView(usage=World().fleet.usage), AUTOMATED, START)
     assert decision.lifecycle.held
     assert decision.lifecycle.next
+
+
+def _undetermined(world: World, reason: Reason) -> None:
+    world.settle()
+    world.pass_time(60)
+    world.certification()
+    world.settle()
+    assert world.life.state is State.CERTIFYING, world.life.next
+    world.pass_time(600)
+    world.certification(Phase.FAILED, NodeVerdict.UNDETERMINED)
+    last = replace(world.node.certifications[-1], reason=reason)
+    world.node = replace(world.node, certifications=(*world.node.certifications[:-1], last))
+    world.settle()
+    assert world.life.state is State.UNCERTIFIED
+
+
+def test_want_of_a_partner_is_not_held_against_the_node() -> None:
+    most = AUTOMATED.certification.max_attempts
+    lonely, unclear = World(), World()
+    for _ in range(most):
+        _undetermined(lonely, Reason.NO_PARTNER)
+        _undetermined(unclear, Reason.BANDWIDTH)
+    assert [b.kind for b in unclear.life.blockers] == ["person"]
+    assert [b.kind for b in lonely.life.blockers] == ["batch"]
+    lonely.certify()
+    assert lonely.life.state is State.IN_SERVICE
+
+
+def test_a_node_that_never_finds_a_partner_is_shown_to_a_person_in_the_end() -> None:
+    most = AUTOMATED.certification.max_attempts * LONELY_FACTOR
+    world = World()
+    for _ in range(most):
+        _undetermined(world, Reason.NO_PARTNER)
+    assert [b.kind for b in world.life.blockers] == ["person"]
+    assert f"{most} certifications ended without a verdict" in world.life.next
+    world.say(Verb.RETRY)
+    world.settle()
+    assert [b.kind for b in world.life.blockers] == ["batch"]

@@ -199,3 +199,30 @@ def test_a_cordon_not_yet_seen_on_the_node_is_not_mistaken_for_a_persons_uncordo
     world.node = replace(world.node, cordoned_by="", unschedulable=False)
     world.settle()
     assert world.life.cordon
+
+
+def test_a_persons_cordon_is_said_and_not_called_taking_work() -> None:
+    world = serving()
+    world.settle()
+    assert world.life.next == "Takes work."
+    world.node = replace(world.node, unschedulable=True)
+    world.settle()
+    assert world.life.next.startswith("In service. A person cordoned the node")
+    assert not world.life.cordon
+    world.node = replace(world.node, unschedulable=False)
+    world.settle()
+    assert world.life.next == "Takes work."
+
+
+def test_a_pause_is_said_while_the_node_works() -> None:
+    world = serving()
+    world.pause()
+    world.settle()
+    assert "A person paused the node" in world.life.next
+
+
+def test_a_node_that_is_not_ready_is_not_said_to_take_work() -> None:
+    world = serving()
+    world.node = replace(world.node, ready=False)
+    world.settle()
+    assert world.life.next == "In service. The node is not Ready; its health is unknown."

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace as with_fields
 
-from muster.kube.api import CERTIFICATIONS, FAULT_POLICIES, NODE_HEALTHS, NODES, PODS, REPAIRS, PatchType
+from muster.kube.api import (
+    CERTIFICATIONS,
+    FAULT_POLICIES,
+    NODE_HEALTHS,
+    NODES,
+    PODS,
+    REPAIRS,
+    Object,
+    PatchType,
+    ResourceType,
+)
+from muster.operate.carry_out import NotLeadingError
 from muster.resources.node_health import Standing, State
 from muster.resources.repair import Rung
+from muster.sim.inprocess import InProcessApi
+from muster.sim.store import Store
 from muster.sim.virtual import VirtualClock, run_virtual
 from tests.operate.cluster import AUTOMATED, Machine, cluster
 from tests.operate.worlds import fault, readings
@@ -300,6 +315,78 @@ def test_a_policy_says_whether_it_is_in_force() -> None:
             assert found["full-automation"]["status"] == "True"
             assert found["broken"]["status"] == "False"
             assert "broken" in found["broken"]["message"]
+
+    run_virtual(story)
+
+
+def test_a_node_that_left_is_not_said_to_serve_and_its_successor_is_new() -> None:
+    async def story(clock: VirtualClock) -> None:
+        async with cluster(clock, machines(6)) as c:
+            await c.until_settled()
+            await c.api.delete(NODES, "n02")
+            gone = await c.until_state("n02", State.UNCERTIFIED, 600)
+            assert gone.certificate.standing is Standing.VOID
+            assert "is gone from the cluster" in gone.next
+            told = [line for line in c.lines if " node n02: InService -> Uncertified (new-node" in line]
+            assert len(told) == 1
+            before = (await c.api.get(NODE_HEALTHS, "n02"))["status"]["lifecycle"]
+            await clock.sleep(3600)
+            assert (await c.api.get(NODE_HEALTHS, "n02"))["status"]["lifecycle"] == before
+            await c.add_node(c.machines["n02"])
+            back = await c.until_state("n02", State.IN_SERVICE)
+            assert back.certificate.node_uid == c.machines["n02"].uid
+            assert [e.cause.name for e in back.history][-4:-2] == ["left", "replaced"]
+
+    run_virtual(story)
+
+
+def test_the_stored_lifecycle_spells_out_what_kubectl_shows_in_columns() -> None:
+    async def story(clock: VirtualClock) -> None:
+        async with cluster(clock, machines(3)) as c:
+            await c.until_settled()
+            stored = (await c.api.get(NODE_HEALTHS, "n00"))["status"]["lifecycle"]
+            assert stored["held"] is False
+            assert stored["certificate"]["standing"] == "Valid"
+
+    run_virtual(story)
+
+
+class Suspended(InProcessApi):
+    """A client whose process is suspended right after it has read a Node; `meanwhile` happens then, once."""
+
+    def __init__(self, store: Store, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(store, user="muster")
+        self._meanwhile = meanwhile
+        self.armed = False
+
+    async def get(self, res: ResourceType, name: str, namespace: str = "") -> Object:
+        found = await super().get(res, name, namespace)
+        if self.armed and res is NODES:
+            self.armed = False
+            await self._meanwhile()
+        return found
+
+
+def test_a_stale_leader_touches_no_node() -> None:
+    async def story(clock: VirtualClock) -> None:
+        async with cluster(clock, machines(3), controller=False) as c:
+            leading = True
+
+            async def lose() -> None:
+                nonlocal leading
+                leading = False
+
+            async def still_leading() -> bool:
+                return leading
+
+            api = Suspended(c.store, lose)
+            task = asyncio.ensure_future(c.controller(api, still_leading=still_leading).run())
+            await c.until_settled()
+            api.armed = True
+            await c.api.patch(NODES, "n01", {"metadata": {"labels": {"muster.dev/state": "Wrong"}}}, PatchType.MERGE)
+            with pytest.raises(NotLeadingError):
+                await asyncio.wait_for(task, 600)
+            assert (await c.node("n01"))["metadata"]["labels"]["muster.dev/state"] == "Wrong"
 
     run_virtual(story)
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from muster.cli.controller import controller, read_clock
+from muster.cli.controller import check_access, controller, read_clock
 from muster.cli.group import run as run_verb
 from muster.clock import Clock, ScaledClock, SystemClock
 from muster.controller.process import ControllerProcess
 from muster.errors import BadInputError
-from muster.kube.api import LEASES, NODE_HEALTHS, KubeApi, PatchType
+from muster.kube.api import LEASES, NODE_HEALTHS, ForbiddenError, KubeApi, PatchType
 from muster.operate.carry_out import NotLeadingError
 from muster.resources.base import CONTROLLER_LEASE, SYSTEM_NAMESPACE
 from muster.sim.inprocess import InProcessApi
@@ -127,8 +128,33 @@ def test_the_clock_of_the_environment_is_honoured_or_refused_in_one_sentence() -
     assert isinstance(read_clock(""), SystemClock)
     text = "2026-01-05T08:00:00+00:00,1700000000.0,60.0"
     assert read_clock(text) == ScaledClock.decode(text)
-    with pytest.raises(BadInputError, match="MUSTER_CLOCK"):
-        read_clock("noon")
+    for bad in ("noon", "2026-01-05T08:00:00+00:00,1700000000.0,nan", "2026-01-05T08:00:00+00:00,inf,60.0"):
+        with pytest.raises(BadInputError, match="MUSTER_CLOCK is not a clock"):
+            read_clock(bad)
+
+
+def test_a_cluster_without_the_resource_definitions_is_refused_at_once() -> None:
+    async def story(clock: VirtualClock) -> None:
+        api = InProcessApi(Store(clock, seed=1), user="test")
+        with pytest.raises(BadInputError, match=r"does not know nodehealths\.muster\.dev; install"):
+            await check_access(api, "https://here")
+        c = TestCluster(clock, machines(1))
+        await c.install()
+        await check_access(c.api, "https://here")
+
+    run_virtual(story)
+
+
+def test_credentials_that_the_server_refuses_are_refused_at_once() -> None:
+    class Locked(InProcessApi):
+        async def list_page(self, *_: Any, **__: Any) -> Any:
+            raise ForbiddenError(401, "Unauthorized", "Unauthorized")
+
+    async def story(clock: VirtualClock) -> None:
+        with pytest.raises(BadInputError, match=r"does not let the controller list nodes \(Unauthorized\)"):
+            await check_access(Locked(Store(clock, seed=1), user="test"), "https://here")
+
+    run_virtual(story)
 
 
 def test_bad_input_of_the_verb_is_one_sentence(

@@ -20,6 +20,7 @@ BAD = [
     (["--speed", "nan"], "--speed nan is out of range"),
     (["--nodes", "3"], "needs at least 8 nodes; 3 were asked for"),
     (["--nodes", "0", "--no-story"], "nodes must be between 1 and 10000, not 0"),
+    (["--nodes", "100000"], "What was asked for is not a valid plant: nodes must be between 1 and 10000"),
     (["--domains", "65"], "domains must be between 1"),
     (["--plant", "/nonexistent/plant.yaml"], "/nonexistent/plant.yaml"),
     (["--plant", "p.yaml", "--seed", "4"], "--seed and --plant cannot be combined"),
@@ -36,6 +37,19 @@ def test_bad_flags_are_one_sentence(flags: list[str], says: str, capsys: pytest.
     assert says in captured.err
     assert len(captured.err.strip().splitlines()) == 1
     assert captured.out == ""
+
+
+@pytest.mark.parametrize("text", ["clusters: [{name: production}]\n", "not a kubeconfig\n", "a: [\n"])
+def test_a_kubeconfig_of_another_cluster_is_not_written_over(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    assert run(["sim", "up", "--nodes", "1", "--no-story", "--kubeconfig", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert f"{path} exists and is not the kubeconfig of a simulation" in told
+    assert told.count("\n") == 1
+    assert path.read_text() == text
 
 
 @pytest.mark.parametrize("flags", [[], ["--seed", "7", "--nodes", "16"], ["--no-story"]])

@@ -17,7 +17,7 @@ from muster.resources.topology import domain_of
 from muster.sim.api_faults import Fault, FaultHook, Request, internal_error, too_many_requests, unavailable
 from muster.sim.defects import Appears, CuredBy, Defect, DefectKind
 from muster.sim.draws import rng
-from muster.sim.fleet import Rates
+from muster.sim.fleet import REJOIN_S, Rates
 from muster.sim.jobs import DONE_ANNOTATION, GRACE_PERIOD_S, JOBS, LOST_ANNOTATION, NAMESPACE
 from muster.sim.plant import DriverUpdate, JobMix, Plant, Refusal
 from muster.sim.tests_model import RunSpec, simulate_run
@@ -194,6 +194,69 @@ def test_a_restart_gives_a_new_boot_id_and_a_silent_node_meanwhile(rung: str, le
     assert len(result["boot_ids"]) == 2
     assert result["same_node"]
     assert result["new_gpus"] == (rung == "replace")
+
+
+def test_a_repair_that_is_deleted_and_asked_for_again_is_made_once() -> None:
+    async def scenario(cluster: Cluster) -> dict[str, Any]:
+        uid = (await cluster.api.get(NODES, A))["metadata"]["uid"]
+        spec = {"nodeName": A, "nodeUid": uid, "episode": "e", "rung": "reboot", "provider": "simulated-cloud"}
+        obj = {"apiVersion": "muster.dev/v1alpha1", "kind": "Repair", "metadata": {"name": "r"}, "spec": spec}
+
+        async def phase() -> str:
+            return str((await cluster.api.get(REPAIRS, "r")).get("status", {}).get("phase", ""))
+
+        await cluster.api.create(REPAIRS, obj)
+        await cluster.clock.sleep(60)
+        first = (await cluster.api.get(REPAIRS, "r"))["status"]
+        await cluster.api.delete(REPAIRS, "r")
+        await cluster.api.create(REPAIRS, obj)
+        await cluster.clock.sleep(10)
+        again = (await cluster.api.get(REPAIRS, "r"))["status"]
+        await cluster.repaired("r")
+        await cluster.api.delete(REPAIRS, "r")
+        await cluster.api.create(REPAIRS, obj)
+        await cluster.clock.sleep(3600)
+        return {
+            "first": first,
+            "again": again,
+            "end": await phase(),
+            "boots": sum("reboot of" in event.message for event in cluster.fleet.events),
+        }
+
+    result = play(plant(), scenario)
+    assert result["first"]["phase"] == "Running"
+    assert result["again"] == result["first"]
+    assert (result["end"], result["boots"]) == ("Done", 1)
+
+
+def test_a_deleted_node_loses_its_pods_and_registers_again_as_another_node() -> None:
+    async def scenario(cluster: Cluster) -> dict[str, Any]:
+        uid = (await cluster.api.get(NODES, A))["metadata"]["uid"]
+        await cluster.clock.sleep(60)
+        await cluster.test_pods("c", "r", "gpu-burn", A)
+        await cluster.clock.sleep(10)
+        await cluster.api.delete(NODES, A)
+        await cluster.clock.sleep(60)
+        names = [n["metadata"]["name"] for n in await cluster.objects(NODES)]
+        pods = await cluster.pod_phase("c-r-0", SYSTEM_NAMESPACE)
+        await cluster.clock.sleep(REJOIN_S)
+        back = await cluster.api.get(NODES, A)
+
+        async def observed() -> bool:
+            health = from_object(NodeHealth, await cluster.api.get(NODE_HEALTHS, A))
+            return health.status.observed is not None and health.status.observed.node_uid == back["metadata"]["uid"]
+
+        await cluster.until(observed)
+        return {
+            "gone": A not in names,
+            "pods": pods,
+            "new": back["metadata"]["uid"] != uid,
+            "ready": ready(back),
+            "events": [event.kind for event in cluster.fleet.events],
+        }
+
+    result = play(plant(), scenario)
+    assert result == {"gone": True, "pods": "gone", "new": True, "ready": "True", "events": ["node"]}
 
 
 def test_each_rung_cures_what_it_should_and_nothing_more() -> None:

@@ -26,6 +26,7 @@ from muster.kube.api import (
     ForbiddenError,
     NotFoundError,
 )
+from muster.resources.base import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
     from muster.clock import Clock
@@ -91,7 +92,8 @@ async def check_access(api: KubeApi, server: str) -> None:
     needed = (NODES, PODS, LEASES, NODE_HEALTHS, CERTIFICATIONS, REPAIRS, FAULT_POLICIES)
     for resource in needed:
         try:
-            await api.list_page(resource, limit=1)
+            # The Leases are watched in one namespace only, and no role need allow more.
+            await api.list_page(resource, SYSTEM_NAMESPACE if resource is LEASES else "", limit=1)
         except NotFoundError as error:
             name = f"{resource.plural}.{resource.group}"
             raise BadInputError(

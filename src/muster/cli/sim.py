@@ -213,4 +213,4 @@ def _first_node() -> str:
 
 
 def _print_event(event: FleetEvent) -> None:
-    click.echo(f"{event.at:%Y-%m-%d %H:%M:%S}  {event.kind:<7} {event.message}")
+    click.echo(f"{event.at:%Y-%m-%dT%H:%M:%SZ} {event.kind}: {event.message}")

@@ -34,7 +34,8 @@ class Judged:
 
     def sentence(self) -> str:
         fault = self.fault
-        text = f"{fault.check} {fault.code} on {fault.entity.key()}"
+        what = fault.code if fault.code.startswith(fault.check) else f"{fault.check} {fault.code}"
+        text = f"{what} on {fault.entity.key()}"
         return (f"{text}: {fault.message}" if fault.message else text)[:MESSAGE_LIMIT]
 
 

@@ -78,7 +78,8 @@ class SimulatedInventory:
     async def read(self) -> NodeReadings:
         """The readings of this moment."""
         node = self._world.nodes[self._node]
-        hurt = tuple(d.gpu for d in self._world.defects_of(self._node) if d.kind is DefectKind.XID)
+        broken = (DefectKind.XID, DefectKind.NEEDS_REPLACEMENT)
+        hurt = tuple(d.gpu for d in self._world.defects_of(self._node) if d.kind in broken)
         uid = self._node_uids[self._node]
         seen = (uid, node.boot_id, node.driver, node.parts, node.resets, hurt)
         if self._last is None or seen != self._seen:

@@ -29,7 +29,7 @@ class DefectKind(StrEnum):
     DEGRADED_NVLINK = "degraded-nvlink"
     """One GPU comes up with part of its NVLinks; traffic inside the node runs at `factor` of the usual rate."""
     NEEDS_REPLACEMENT = "needs-replacement"
-    """One GPU no longer initialises."""
+    """One GPU no longer initialises; the driver logs it, at every boot again."""
 
 
 class CuredBy(StrEnum):

@@ -40,6 +40,14 @@ def boot_messages(driver: str) -> tuple[str, ...]:
     return (f"NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  {driver}  Release Build  (dvs-builder)",)
 
 
+def init_failed_messages(gpu: LoggedGpu) -> tuple[str, ...]:
+    """What is logged when the driver cannot bring up the GPU."""
+    return (
+        f"NVRM: GPU {gpu.pci}: RmInitAdapter failed! (0x26:0xffff:1127)",
+        f"NVRM: GPU {gpu.pci}: rm_init_adapter failed, device minor number {gpu.index}",
+    )
+
+
 def reset_message(gpu: LoggedGpu) -> str:
     """What is logged when a GPU reset has succeeded."""
     return f"GPU reset executed: {gpu.uuid}, success: true"

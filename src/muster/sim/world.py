@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from muster.resources.repair import Rung
 from muster.sim.defects import Appears, Defect, DefectKind, cures
 from muster.sim.draws import draw_uuid, rng
-from muster.sim.kernel_messages import boot_messages, kmsg_record, reset_message, xid_messages
+from muster.sim.kernel_messages import boot_messages, init_failed_messages, kmsg_record, reset_message, xid_messages
 
 GPUS_PER_NODE = 8
 PRODUCT = "NVIDIA-H100-80GB-HBM3"
@@ -108,12 +108,19 @@ class World:
     # Defects
 
     def appear(self, defect: Defect, now: datetime) -> None:
-        """From now on `defect` is real. An XID is logged, and what runs on the node crashes or hangs."""
+        """From now on `defect` is real: the driver logs what it would log, and what runs there may crash or hang."""
         self.active.append(defect)
         if defect not in self.appeared:
             self.appeared.append(defect)
         if defect.kind is DefectKind.XID:
             self.raise_xid(defect, now)
+        elif defect.kind is DefectKind.NEEDS_REPLACEMENT:
+            self._log_failed_start(defect, now)
+            for callback in self.on_gpu_fault:
+                callback(defect.node)
+
+    def _log_failed_start(self, defect: Defect, now: datetime) -> None:
+        self.log(defect.node, now, init_failed_messages(self.nodes[defect.node].gpus[defect.gpu]))
 
     def raise_xid(self, defect: Defect, now: datetime) -> None:
         """The driver logs the XID of `defect` (once more)."""
@@ -210,6 +217,9 @@ class World:
 
     def _boot_log(self, node: NodeTruth, now: datetime) -> None:
         self.log(node.name, now, boot_messages(node.driver), 5)
+        for defect in self.defects_of(node.name):
+            if defect.kind is DefectKind.NEEDS_REPLACEMENT:
+                self._log_failed_start(defect, now)
 
 
 def node_names(nodes: int) -> tuple[str, ...]:
