@@ -12,7 +12,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not full" -n 2
 
 test-full: $(VENV)/.dev lint
-	$(BIN)/python -m pytest -m full
+	$(BIN)/python -m pytest -m full -n 2
 	$(MAKE) bench BENCH_FLAGS=--quick
 
 lint: $(VENV)/.dev
