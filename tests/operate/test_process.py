@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from muster.cli.controller import check_access, controller, read_clock
+from muster.cli.controller import check_access, controller
+from muster.cli.environment import read_clock
 from muster.cli.group import run as run_verb
 from muster.clock import Clock, ScaledClock, SystemClock
 from muster.controller.process import ControllerProcess

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import sys
 from pathlib import Path
@@ -12,13 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from muster.errors import BadInputError
+from muster.cli.environment import clock_from_environment
 
 if TYPE_CHECKING:
     from muster.agent.agent import Agent
-    from muster.clock import Clock
-
-CLOCK_VARIABLE = "MUSTER_CLOCK"
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -79,7 +75,7 @@ def run(
     logging.getLogger("httpx2").setLevel(logging.WARNING)
 
     async def main() -> None:
-        clock = _clock()
+        clock = clock_from_environment()
         inventory = LinuxInventory(host_root)
         boot_id = (await inventory.read()).boot_id
         source = open_kernel_log(kernel_log, boot_id, clock)
@@ -117,18 +113,3 @@ async def _until_stopped(this: Agent) -> None:
     await asyncio.wait({running})
     if not running.cancelled() and (error := running.exception()) is not None:
         raise error
-
-
-def _clock() -> Clock:
-    """The machine's clock, or the shared one of a simulation."""
-    from muster.clock import ScaledClock, SystemClock
-
-    text = os.environ.get(CLOCK_VARIABLE, "")
-    if not text:
-        return SystemClock()
-    try:
-        return ScaledClock.decode(text)
-    except ValueError as error:
-        raise BadInputError(
-            f"{CLOCK_VARIABLE}={text!r} is not a clock ({error}); unset it or copy it from `muster sim up`."
-        ) from error

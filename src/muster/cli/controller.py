@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import signal
 import socket
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from muster.clock import ScaledClock, SystemClock
+from muster.cli.environment import clock_from_environment
 from muster.errors import BadInputError
 from muster.kube.api import (
     CERTIFICATIONS,
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from muster.clock import Clock
     from muster.kube.api import KubeApi
 
-CLOCK_VARIABLE = "MUSTER_CLOCK"
 IDENTITY_LIMIT = 128
 
 
@@ -59,7 +57,7 @@ def run(kubeconfig: Path | None, context: str | None, identity: str | None, verb
     name = identity if identity is not None else f"{socket.gethostname()}-{os.getpid()}"
     if not name.strip() or len(name) > IDENTITY_LIMIT or not name.isprintable():
         raise BadInputError(f"--identity must be 1 to {IDENTITY_LIMIT} printable characters; give another name.")
-    clock = read_clock(os.environ.get(CLOCK_VARIABLE, ""))
+    clock = clock_from_environment()
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
@@ -67,21 +65,6 @@ def run(kubeconfig: Path | None, context: str | None, identity: str | None, verb
     for noisy in ("httpx", "httpx2", "httpcore", "httpcore2", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     asyncio.run(_run(kubeconfig, context, name, clock))
-
-
-def read_clock(text: str) -> Clock:
-    """The clock that the environment asks for; empty text means the machine's own. Raises BadInputError."""
-    if not text:
-        return SystemClock()
-    try:
-        clock = ScaledClock.decode(text)
-        if not (math.isfinite(clock.speed) and math.isfinite(clock.origin_unix_s)):
-            raise ValueError("its numbers must be finite")
-    except ValueError as error:
-        raise BadInputError(
-            f"{CLOCK_VARIABLE} is not a clock ({text[:80]!r}); unset it or take what 'muster sim up' printed."
-        ) from error
-    return clock
 
 
 async def check_access(api: KubeApi, server: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
 import msgspec
 
 from muster.cli.cluster import cluster_options, decoder, read_all, with_cluster
+from muster.cli.environment import clock_from_environment
 from muster.cli.output import Format, emit, format_option
 from muster.errors import BadInputError
 from muster.kube.api import NODE_HEALTHS, NODES, PODS, REPAIRS, KubeApi
@@ -39,7 +40,7 @@ def goodput(since: str, pool: str, output: Format, kubeconfig: str | None, conte
     from muster.operate.goodput_report import goodput_values, render_goodput
 
     window = parse_window(since)
-    records, now = with_cluster(kubeconfig, context, lambda api: _read(api, datetime.now(UTC)))
+    records, now = with_cluster(kubeconfig, context, lambda api: _read(api, clock_from_environment().now()))
     if pool:
         pools = sorted({r.pool for r in records})
         records = tuple(r for r in records if r.pool == pool)

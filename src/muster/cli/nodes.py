@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import getpass
 import secrets
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import click
 import msgspec
 
 from muster.cli.cluster import cluster_options, decoder, read_all, with_cluster
+from muster.cli.environment import clock_from_environment
 from muster.cli.output import Format, emit, format_option
 from muster.errors import BadInputError
 from muster.kube.api import CERTIFICATIONS, NODE_HEALTHS, REPAIRS, KubeApi, NotFoundError, PatchType
@@ -76,7 +77,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
     if not rows:
         click.echo("No nodes.")
         return
-    now = datetime.now(UTC)
+    now = clock_from_environment().now()
     table = [("NODE", "STATE", "SINCE", "HELD", "FAULTS", "CAUSE", "NEXT")]
     for r in rows:
         since = duration(now - datetime.fromisoformat(r["since"])) if r["since"] else "-"
@@ -114,7 +115,7 @@ def node(
         return
     if verb == "hold" and not reason.strip():
         raise BadInputError("A hold needs a reason that others can read: add --reason TEXT.")
-    patch = decision_patch(verb, by.strip() or _user(), reason.strip(), datetime.now(UTC))
+    patch = decision_patch(verb, by.strip() or _user(), reason.strip(), clock_from_environment().now())
     with_cluster(kubeconfig, context, lambda api: decide(api, name, patch))
     emit({"node": name, "spec": patch["spec"]}, output, lambda _: click.echo(f"{name}: {verb} is filed."))
 
@@ -151,7 +152,7 @@ async def explained(api: KubeApi, name: str) -> Any:
         raise BadInputError(f"The NodeHealth of {name} cannot be read: {error}.") from error
     certifications = await read_all(api, CERTIFICATIONS, decoder(Certification))
     repairs = await read_all(api, REPAIRS, decoder(Repair))
-    return explain(health, certifications, repairs, now=datetime.now(UTC))
+    return explain(health, certifications, repairs, now=clock_from_environment().now())
 
 
 def emit_explanation(explanation: Any, output: Format) -> None:

@@ -187,9 +187,11 @@ def _welcome(options: _Options, url: str, path: Path, clock: ScaledClock) -> Non
     plant = options.plant
     lines = [
         f"A simulated cluster of {plant.nodes} nodes in {plant.domains} domain(s) runs at {url}.",
-        f"A second of real time is {options.speed:g} s in it. Everything in it is simulated. Ctrl-C ends it.",
+        f"A second of real time is {options.speed:g} s in it; MUSTER_CLOCK tells muster so. Ctrl-C ends it.",
+        "Everything in it is simulated.",
         "",
         f"  export KUBECONFIG={path}",
+        f"  export MUSTER_CLOCK={clock.encode()}",
         "  kubectl get nodes",
         "  kubectl get nodehealths",
         "  kubectl get certifications,repairs",
@@ -198,9 +200,8 @@ def _welcome(options: _Options, url: str, path: Path, clock: ScaledClock) -> Non
     if not options.controller:
         lines += [
             "",
-            "No controller runs. Start one that lives in the simulated time:",
+            "No controller runs. Start one; MUSTER_CLOCK lets it live in the simulated time:",
             "",
-            f"  export MUSTER_CLOCK={clock.encode()}",
             f"  muster controller run --kubeconfig {path}",
         ]
     click.echo("\n".join([*lines, ""]))

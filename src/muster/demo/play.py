@@ -16,7 +16,6 @@ from muster.demo.view import LiveView, PlainView
 from muster.sim.plant import Plant
 from muster.sim.virtual import DEFAULT_START, VirtualClock, run_virtual
 
-
 LEASE_S = 300.0
 """Nobody competes for this lease; renewing it as often as in production would be a tenth of the work of the demo."""
 
