@@ -1,6 +1,6 @@
 """How fast a large, mostly boring kernel log is read, beside `grep -cE` over the same file.
 
-    python benchmarks/kernel_log_scan.py [MEGABYTES]
+    python benchmarks/kernel_log_scan.py [--quick]
 
 Prints one line. Both run alternating, three times; medians of CPU time are compared, so that other work on the
 machine hardly matters. Goal: 200 MB/s on one core.
