@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from html import escape
 
 from muster.demo.figures import legend_html, timeline_svg, waterfall_svg
@@ -22,6 +23,7 @@ th, td { text-align: left; padding: 0.25rem 0.6rem; border-bottom: 1px solid #cc
 pre { background: #f4f4f4; padding: 0.8rem; overflow-x: auto; font-size: 0.82rem; white-space: pre-wrap; }
 figure { margin: 1rem 0; } figcaption { font-size: 0.85rem; color: #444; }
 .legend { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: 0.4rem 1.2rem; font-size: 0.85rem; }
+.whole { white-space: nowrap; }
 .key { display: inline-block; width: 1.4em; text-align: center; font-weight: bold; }
 .note { background: #fff6d6; border-left: 4px solid #E69F00; padding: 0.5rem 0.8rem; }
 """
@@ -86,10 +88,17 @@ def _named(outcome: Outcome) -> list[str]:
 
 
 def _named_row(named: Named) -> str:
-    bound = "read, not inferred" if named.error_bound is None else f"at most {named.error_bound:.2g}"
+    bound = "read, not inferred" if named.error_bound is None else f"at most {_plain_figure(named.error_bound)}"
     evidence = "<br/>".join(escape(s) for s in (named.message, *named.evidence) if s)
-    cells = (escape(" - ".join(named.nodes)), escape(named.source), escape(named.reason), escape(bound), evidence)
+    nodes = f'<span class="whole">{" -<br/>".join(escape(node) for node in named.nodes)}</span>'
+    cells = (nodes, escape(named.source), escape(named.reason), escape(bound), evidence)
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _plain_figure(value: float) -> str:
+    """Two significant digits without an exponent: 0.000076."""
+    text = f"{Decimal(f'{value:.2g}'):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _timelines(outcome: Outcome) -> list[str]:
