@@ -166,3 +166,9 @@ def test_every_spelling_of_an_address_is_one(domain: int, bus: int, device: int,
 )
 def test_what_is_no_address_is_none(text: str) -> None:
     assert pci.normalise(text) is None
+
+
+@pytest.mark.parametrize("inner", ["[1234.5] ", "[1234.567890] ", "[ 7.1] ", "[T1234] ", "[some collector] ", ""])
+def test_the_driver_is_heard_behind_any_bracket_of_a_kernel_tag(inner: str) -> None:
+    line = f"Jan 12 03:11:02 node7 kernel: {inner}NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus."
+    assert frame(line).message.startswith("NVRM: Xid (PCI:0000:18:00): 79")

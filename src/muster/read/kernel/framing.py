@@ -20,12 +20,14 @@ _CLOCK = r"\d\d:\d\d:\d\d"
 _TAG = r"(?P<tag>[A-Za-z_(][^\s:\[\]]{0,63}?)(?:\[(?P<pid>\d+)\])?: ?"
 
 _CALLER = r"(?: ?\[\s*[TC]\d+\])?"
-_UPTIME = re.compile(rf"\[?\s*(?P<s>\d{{1,12}}\.\d{{3,9}})(?: <\s*[\d.]+>)?\]{_CALLER}\s?")
+_UPTIME = re.compile(rf"\[?\s*(?P<s>\d{{1,12}}\.\d{{1,9}})(?: <\s*[\d.]+>)?\]{_CALLER}\s?")
 _CTIME = re.compile(
     rf"\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) +(?P<month>{_MONTH}) +(?P<day>\d{{1,2}}) (?P<clock>{_CLOCK})"
     rf"(?:\.(?P<fraction>\d+))? (?P<year>\d{{4}})\]{_CALLER} ?"
 )
-_RELATIVE = re.compile(rf"\[(?:\s*\+\d{{1,12}}\.\d{{3,9}}|{_MONTH} ?\d{{1,2}} \d\d:\d\d)\]{_CALLER} ?")
+_BRACKET_BEFORE_DRIVER = re.compile(r"\[[^\]]{0,60}\]:? ?(?=NVRM: |nvidia-nvswitch)")
+"""A prefix of another logger's making; what the driver says must not get lost behind it."""
+_RELATIVE = re.compile(rf"\[(?:\s*\+\d{{1,12}}\.\d{{1,9}}|{_MONTH} ?\d{{1,2}} \d\d:\d\d)\]{_CALLER} ?")
 """`dmesg --reltime`: a distance to the line before, or a time without seconds. Neither is a time to reckon with."""
 _FABRIC = re.compile(
     rf"\[?(?P<month>{_MONTH}) +(?P<day>\d{{1,2}}) (?P<year>\d{{4}}) (?P<clock>{_CLOCK})\] +"
@@ -60,7 +62,7 @@ _HOST_KERNEL = re.compile(r"(?P<host>[^\s:\[]+) kernel: ?")
 _HOST_TAG = re.compile(rf"(?P<host>[^\s:\[]+) {_TAG}")
 _KMSG_ESCAPE = re.compile(r"\\x([0-9a-f]{2})")
 _ANCHOR = re.compile(
-    r"(?:\[\s*(?P<s>\d{1,12}\.\d{3,9})\] )?(?<![\w-])"
+    r"(?:\[\s*(?P<s>\d{1,12}\.\d{1,9})\] )?(?<![\w-])"
     r"(?=NVRM: |nvidia-nvswitch\d*: SXid|mlx5_core[ :]|EXT4-fs |XFS \(|Kernel panic - not syncing"
     r"|EDAC MC\d|mce: \[Hardware Error\]|pcieport [0-9a-f]{4}:|NETDEV WATCHDOG: |detected NVSwitch )"
 )
@@ -187,7 +189,7 @@ def _dated(match: re.Match[str], rest: str) -> Frame | None:
             host, tag = named["host"], named["tag"] if named.re is _HOST_TAG else "kernel"
             rest = rest[named.end() :]
     if tag == "kernel":
-        inner = _UPTIME.match(rest)
+        inner = _UPTIME.match(rest) or _BRACKET_BEFORE_DRIVER.match(rest)
         rest = rest[inner.end() :] if inner else rest
     level = groups.get("level")
     return Frame(rest, moment, True, tag or ("nv-fabricmanager" if level else None), host, level=level)
