@@ -14,7 +14,7 @@ from muster.errors import BadInputError
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        (["demo", "--nodes", "3"], "The story needs at least 8 nodes"),
+        (["demo", "--nodes", "8"], "The demo needs at least 16 nodes"),
         (["demo", "--nodes", "zero"], "'zero' is not a valid integer"),
         (["demo", "--pace", "-1"], "is not in the range"),
         (["demo", "--controller", "elsewhere"], "elsewhere"),

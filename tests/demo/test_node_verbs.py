@@ -141,3 +141,14 @@ def test_a_cluster_without_muster_says_so(api: KubeApi, capsys: pytest.CaptureFi
 async def _drop_crds(api: KubeApi) -> None:
     for manifest in crd.manifests():
         await api.delete(CRDS, manifest["metadata"]["name"])
+
+
+@pytest.mark.parametrize("verb", ["approve", "retry"])
+def test_a_decision_that_could_change_nothing_is_refused(
+    api: KubeApi, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    assert run(["node", "node-01", verb]) == 2
+    assert f"there is nothing to {verb}" in capsys.readouterr().err
+    assert stored(api, "node-01").spec.decision is None
+    assert run(["node", "node-03", verb]) == 0
+    assert stored(api, "node-03").spec.decision is not None

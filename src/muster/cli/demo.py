@@ -19,6 +19,9 @@ LIVE_SPEED = 900.0
 """Simulated seconds per real second on a terminal: half a day in about a minute."""
 
 
+LEAST_NODES = 16
+
+
 @click.command()
 @click.option(
     "--seed", type=click.IntRange(0, 2**31 - 1), default=None, help="Draws what goes wrong where.  [default: 1]"
@@ -87,6 +90,11 @@ def chosen_plant(seed: int | None, nodes: int | None, plant_file: Path | None) -
     from muster.sim.plant import default_plant, load_plant
 
     if plant_file is None:
+        if nodes is not None and nodes < LEAST_NODES:
+            raise BadInputError(
+                f"The demo needs at least {LEAST_NODES} nodes, or seven bad ones leave nobody to test with; "
+                f"{nodes} were asked for. Ask for more, or bring your own defects with --plant."
+            )
         return default_plant(1 if seed is None else seed, 64 if nodes is None else nodes)
     if seed is not None or nodes is not None:
         raise BadInputError("--plant brings its own seed and nodes; leave out --seed and --nodes.")

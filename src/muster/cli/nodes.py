@@ -19,7 +19,7 @@ from muster.kube.api import CERTIFICATIONS, NODE_HEALTHS, REPAIRS, KubeApi, NotF
 from muster.operate.phrases import duration, plain
 from muster.resources.base import from_object
 from muster.resources.certification import Certification
-from muster.resources.node_health import NodeHealth, State, Verb
+from muster.resources.node_health import NodeHealth, Standing, State, Verb
 from muster.resources.repair import Repair
 
 PERSON_MANAGER = "muster-cli"
@@ -133,11 +133,25 @@ def decision_patch(verb: str, by: str, reason: str, now: datetime) -> dict[str, 
 
 
 async def decide(api: KubeApi, name: str, patch: dict[str, Any]) -> None:
-    """Write a decision. Raises BadInputError when there is no such node."""
+    """Write a decision. Raises BadInputError when there is no such node or nothing to decide."""
     try:
+        _check_use(from_object(NodeHealth, await api.get(NODE_HEALTHS, name)), patch)
         await api.patch(NODE_HEALTHS, name, patch, PatchType.MERGE, manager=PERSON_MANAGER)
     except NotFoundError as error:
         raise await _unknown_node(api, name) from error
+
+
+def _check_use(health: NodeHealth, patch: dict[str, Any]) -> None:
+    """A node that works on a valid certificate waits for nothing, so there is nothing to approve or to retry."""
+    verb = patch["spec"].get("decision", {}).get("verb", "")
+    life = health.status.lifecycle
+    certificate = life.certificate if life is not None else None
+    works = life is not None and life.state is State.IN_SERVICE and not life.blockers
+    if verb in (Verb.APPROVE, Verb.RETRY) and works and certificate and certificate.standing is Standing.VALID:
+        raise BadInputError(
+            f"{health.metadata.name} is in service with a valid certificate: there is nothing to {verb}; "
+            f"'muster node {health.metadata.name}' explains it."
+        )
 
 
 async def explained(api: KubeApi, name: str) -> Any:
