@@ -1,0 +1,8 @@
+"""Settings for all tests: property tests have no deadline (machines are noisy) and draw the same examples every time."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+settings.register_profile("muster", deadline=None, derandomize=True, print_blob=True, database=None)
+settings.load_profile("muster")
