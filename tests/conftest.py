@@ -1,4 +1,4 @@
-"""Settings for all tests: property tests have no deadline (machines are noisy) and draw the same examples every time."""
+"""Settings for all tests: no deadline for property tests (machines are noisy), the same examples every time."""
 
 from __future__ import annotations
 
