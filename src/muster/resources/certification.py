@@ -45,7 +45,7 @@ class Purpose(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a run or a node did not pass; an open vocabulary, documented in docs/reference."""
+    """Why a run or a node did not pass; an open vocabulary, see docs/reference/verdicts.md."""
 
     NONE = ""
     HARDWARE = "hardware"
