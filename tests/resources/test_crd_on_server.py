@@ -19,6 +19,7 @@ from muster.kube.api import (
     ResourceType,
 )
 from muster.resources import crd
+from muster.resources.certification import CertificationBudget
 from muster.sim.inprocess import InProcessApi
 from muster.sim.store import Store
 from muster.sim.virtual import VirtualClock, run_virtual
@@ -77,7 +78,7 @@ def test_defaults_are_filled_in() -> None:
 
     spec = with_api(use)["spec"]
     assert spec["purpose"] == "manual"
-    assert spec["budget"]["maxRounds"] == 24
+    assert spec["budget"]["maxRounds"] == CertificationBudget().max_rounds
 
 
 def test_a_certification_can_be_changed_while_pending_only() -> None:
