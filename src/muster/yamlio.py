@@ -6,6 +6,8 @@ duplicate keys are errors instead of a silent last one wins.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from muster.errors import BadInputError
 MAX_BYTES = 10 * 1024 * 1024
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*|/[A-Za-z0-9_./-]*", re.ASCII)
+_WORDS_WITH_MEANING = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
 
 
 def _refuse_aliases(root: Any) -> None:
@@ -94,14 +98,40 @@ def load(path: Path) -> Any:
     return loads(data, str(path))
 
 
+class _Writer(_Dumper):  # type: ignore[misc]
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature of PyYAML
+        return True
+
+
+def _represent_text(writer: Any, value: str) -> Any:
+    if "\n" in value and re.fullmatch(r"[\x20-\x7e\n]*", value) and not re.search(r"[ ]\n|^\s", value):
+        return writer.represent_scalar("tag:yaml.org,2002:str", value, style="|")
+    plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS_WITH_MEANING
+    simple = value.isascii() and value.isprintable()
+    return writer.represent_scalar("tag:yaml.org,2002:str", value, style=None if plain else "'" if simple else '"')
+
+
+_Writer.add_representer(str, _represent_text)
+
+
 def dumps(value: Any) -> str:
-    """Canonical YAML: keys in the given order, block style, no aliases, no line wrapping, one trailing newline."""
+    """One document that every reader understands alike: keys in the given order, block style, no aliases.
 
-    class _NoAliases(_Dumper):  # type: ignore[misc]
-        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature of PyYAML
-            return True
+    Go and Python disagree on what a plain scalar means (`y`, `1e3`, `0o17`, `12:30`), so text that is not an ordinary
+    word is quoted. The layout is fixed: same value, same bytes, one trailing newline.
+    """
+    return dumps_all([value], marker=False)
 
-    text: str = yaml.dump(
-        value, Dumper=_NoAliases, sort_keys=False, allow_unicode=True, width=10**9, default_flow_style=False
+
+def dumps_all(values: Iterable[Any], marker: bool = True) -> str:
+    """Several documents, each introduced by `---`."""
+    written: str = yaml.dump_all(
+        list(values),
+        Dumper=_Writer,
+        sort_keys=False,
+        allow_unicode=False,
+        width=10**9,
+        default_flow_style=False,
+        explicit_start=marker,
     )
-    return text
+    return written

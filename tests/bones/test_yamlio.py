@@ -31,6 +31,11 @@ def test_text_that_looks_like_something_else_survives(text: str) -> None:
     assert yamlio.loads(yamlio.dumps({"v": text}), "text") == {"v": text}
 
 
+@pytest.mark.parametrize("text", ["y", "n", "Y", "1e3", "12e45678", "0o17", "12:30", "nan", "2026-01-05"])
+def test_text_that_another_reader_would_take_for_a_number_or_a_truth_value_is_quoted(text: str) -> None:
+    assert yamlio.dumps({"v": text}) == f"v: '{text}'\n"
+
+
 def test_a_date_stays_text() -> None:
     assert yamlio.loads("v: 2026-01-05", "text") == {"v": "2026-01-05"}
 

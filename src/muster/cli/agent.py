@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from muster.cli.cluster import cluster_options
 from muster.cli.environment import clock_from_environment
 
 if TYPE_CHECKING:
@@ -24,10 +25,7 @@ def agent() -> None:
 
 @agent.command()
 @click.option("--node", envvar="NODE_NAME", required=True, help="Name of this node's Node object (or $NODE_NAME).")
-@click.option(
-    "--kubeconfig", default=None, help="Kubeconfig file; without it $KUBECONFIG, the pod's own or ~/.kube/config."
-)
-@click.option("--context", default=None, help="Context of the kubeconfig to use.")
+@cluster_options
 @click.option(
     "--kernel-log",
     type=click.Path(path_type=Path),

@@ -22,7 +22,7 @@ def cluster_options(command: F) -> F:
     """Adds `--kubeconfig` and `--context`."""
     command = click.option("--context", default=None, help="Context of the kubeconfig to use.")(command)
     return click.option(
-        "--kubeconfig", default=None, help="Kubeconfig file; without it $KUBECONFIG, ~/.kube/config or the pod's own."
+        "--kubeconfig", default=None, help="Kubeconfig file; without it $KUBECONFIG, the pod's own or ~/.kube/config."
     )(command)
 
 

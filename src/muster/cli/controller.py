@@ -7,11 +7,11 @@ import logging
 import os
 import signal
 import socket
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from muster.cli.cluster import cluster_options
 from muster.cli.environment import clock_from_environment
 from muster.errors import BadInputError
 from muster.kube.api import (
@@ -40,16 +40,10 @@ def controller() -> None:
 
 
 @controller.command()
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="Kubeconfig file; without it $KUBECONFIG, ~/.kube/config or the pod's own.",
-)
-@click.option("--context", default=None, help="Context of the kubeconfig to use.")
+@cluster_options
 @click.option("--identity", default=None, help="Name in the election.  [default: host name and process ID]")
 @click.option("-v", "--verbose", is_flag=True, help="Log retries and conflicts too.")
-def run(kubeconfig: Path | None, context: str | None, identity: str | None, verbose: bool) -> None:
+def run(kubeconfig: str | None, context: str | None, identity: str | None, verbose: bool) -> None:
     """Run until stopped (SIGTERM or Ctrl-C). Several may run: one leads, the others wait for its lease.
 
     Logs one line to standard error for each transition of a node.
@@ -89,7 +83,7 @@ async def check_access(api: KubeApi, server: str) -> None:
             ) from error
 
 
-async def _run(kubeconfig: Path | None, context: str | None, identity: str, clock: Clock) -> None:
+async def _run(kubeconfig: str | None, context: str | None, identity: str, clock: Clock) -> None:
     from muster.controller.process import ControllerProcess
     from muster.kube.http import HttpApi
 

@@ -11,10 +11,8 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
-import msgspec
-
+from muster import yamlio
 from muster.configure import lock
-from muster.configure.emit import yaml_text
 from muster.configure.overrides import Override
 from muster.configure.plan import Plan, plan
 from muster.configure.recipe import Recipe
@@ -68,7 +66,7 @@ def build(
             done = " or ".join(RENDERED)
             raise BadInputError(f"The deployer {deployer} is not rendered yet; choose {done}.")
     files["recipe.yaml"] = lock.write(locked)
-    files[DESCRIPTION] = yaml_text(_description(planned, deployer, overrides, repository))
+    files[DESCRIPTION] = yamlio.dumps(_description(planned, deployer, overrides, repository))
     files["README.md"] = readme(planned, deployer.value, repository.url == UNSET_REPOSITORY)
     files[CHECKSUMS] = checksums({name: text.encode() for name, text in files.items()})
     return planned, files
@@ -247,8 +245,3 @@ def _present(folder: Path) -> dict[str, str]:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def encode_plan(planned: Plan) -> bytes:
-    """The plan as JSON, for comparison and tests."""
-    return msgspec.json.encode(planned, order="sorted")

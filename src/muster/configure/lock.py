@@ -10,7 +10,6 @@ import msgspec
 
 from muster import yamlio
 from muster.configure import values
-from muster.configure.emit import yaml_text
 from muster.configure.recipe import KIND, Recipe, check_recipe, content_of
 from muster.errors import BadInputError
 from muster.resources.base import API_VERSION
@@ -21,7 +20,7 @@ _HEADER = "# Locked by 'muster recipe'. Change the criteria and resolve again ra
 def write(recipe: Recipe) -> str:
     """The lock file of `recipe`. Same recipe, same bytes."""
     content = content_of(locked(recipe))
-    return _HEADER + yaml_text(content)
+    return _HEADER + yamlio.dumps(content)
 
 
 def digest_of(content: dict[str, Any]) -> str:

@@ -68,10 +68,6 @@ class Version:
         pre, build = _read_suffix(suffix, scheme)
         return cls(scheme, (tuple(numbers), pre, build, suffix))
 
-    @property
-    def is_prerelease(self) -> bool:
-        return self.key[1] != _RELEASED
-
     def __str__(self) -> str:
         return _version_text(self.key, self.scheme)
 

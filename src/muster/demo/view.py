@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
@@ -50,18 +50,6 @@ class Scene:
     domains: tuple[tuple[str, tuple[Cell, ...]], ...]
     out: int
     allowed: int
-
-
-class View(Protocol):
-    """Where the story is shown."""
-
-    def line(self, line: Line) -> None:
-        """Something happened."""
-        ...
-
-    def pace(self, jump_s: float) -> float:
-        """The clock is about to jump by `jump_s`. Returns how many real seconds to wait."""
-        ...
 
 
 class PlainView:

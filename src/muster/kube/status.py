@@ -48,10 +48,11 @@ def error_from_status(code: int, body: bytes, retry_after: str = "") -> ApiError
     retry_after_s = float(retry_after) if retry_after.isdecimal() else None
     if retry_after_s is None and status.details is not None and status.details.retry_after_s:
         retry_after_s = status.details.retry_after_s
-    return _kind(code, status.reason)(code, status.reason, message, retry_after_s)
+    return error_class(code, status.reason)(code, status.reason, message, retry_after_s)
 
 
-def _kind(code: int, reason: str) -> type[ApiError]:
+def error_class(code: int, reason: str) -> type[ApiError]:
+    """The typed error for an HTTP code and the reason of its Status."""
     if code == 409:
         return AlreadyExistsError if reason == "AlreadyExists" else ConflictError
     if code >= 500:

@@ -5,17 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.kube.api import (
-    AlreadyExistsError,
-    ApiError,
-    ConflictError,
-    ForbiddenError,
-    GoneError,
-    InvalidError,
-    NotFoundError,
-    ServerError,
-    TooManyRequestsError,
-)
+from muster.kube.api import ApiError
+from muster.kube.status import error_class
 
 
 @dataclass(frozen=True)
@@ -73,24 +64,7 @@ class StatusError(Exception):
     def to_api_error(self) -> ApiError:
         """The typed error that clients in process raise."""
         retry = None if self.retry_after_s is None else float(self.retry_after_s)
-        return _error_class(self.code, self.reason)(self.code, self.reason, self.message, retry)
-
-
-def _error_class(code: int, reason: str) -> type[ApiError]:
-    if code == 409:
-        return AlreadyExistsError if reason == "AlreadyExists" else ConflictError
-    if code >= 500:
-        return ServerError
-    classes: dict[int, type[ApiError]] = {
-        400: InvalidError,
-        401: ForbiddenError,
-        403: ForbiddenError,
-        404: NotFoundError,
-        410: GoneError,
-        422: InvalidError,
-        429: TooManyRequestsError,
-    }
-    return classes.get(code, ApiError)
+        return error_class(self.code, self.reason)(self.code, self.reason, self.message, retry)
 
 
 def qualified(plural: str, group: str) -> str:

@@ -97,11 +97,6 @@ class PairEvidence:
     def tested(self, a: str, b: str) -> bool:
         return pair_of(a, b) in self.tallies
 
-    def runs_of(self, node: str) -> int:
-        """Conclusive pair runs that the node took part in."""
-        fails = sum(self.tallies[pair_of(node, mate)].fails for mate in self.mates.get(node, ()))
-        return self.passes.get(node, 0) + fails
-
 
 @dataclass(frozen=True)
 class Judgement:
@@ -117,11 +112,6 @@ class Judgement:
     link_cause: Mapping[Pair, float]
     """Probability that the link makes the next run of the pair fail."""
     grid: Grid
-
-    def node_ratio(self, node: str, passes: int) -> float:
-        """Ratio of any node; one without failures is judged by its passes."""
-        known = self.nodes.get(node)
-        return known if known is not None else mixture(self.grid, [(1.0 - q) ** passes for q in self.grid.rates])
 
     def suspects(self) -> tuple[str, ...]:
         """Nodes with failed runs that are neither cleared nor explained away, sorted."""

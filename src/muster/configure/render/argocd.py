@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from muster.configure.emit import yaml_text
+from muster import yamlio
 from muster.configure.plan import CrdPolicy, Plan, Release
 from muster.configure.render.chart import local_chart
 from muster.errors import BadInputError
@@ -88,12 +88,12 @@ def check_repository(repository: Repository) -> None:
 def render(plan: Plan, repository: Repository) -> dict[str, str]:
     """Files by path inside the bundle."""
     files = {
-        "app-of-apps.yaml": yaml_text(_parent(repository)),
-        "argocd-cm.yaml": yaml_text(_health_rule()),
+        "app-of-apps.yaml": yamlio.dumps(_parent(repository)),
+        "argocd-cm.yaml": yamlio.dumps(_health_rule()),
     }
     for release in plan.releases:
         folder = plan.folder(release)
-        files[f"applications/{folder}.yaml"] = yaml_text(application(plan, release, repository))
+        files[f"applications/{folder}.yaml"] = yamlio.dumps(application(plan, release, repository))
         if release.is_local:
             files |= local_chart(release, f"charts/{folder}")
     return files
@@ -175,7 +175,7 @@ def application(plan: Plan, release: Release, repository: Repository) -> dict[st
 
 def _source(plan: Plan, release: Release, repository: Repository) -> dict[str, Any]:
     # Values are text, not an object: an API server may drop nulls from objects, and a null is a value here.
-    helm = {"releaseName": release.name, "values": yaml_text(release.values)}
+    helm = {"releaseName": release.name, "values": yamlio.dumps(release.values)}
     if release.is_local:
         path = repository.inside(f"charts/{plan.folder(release)}")
         return {"repoURL": repository.url, "targetRevision": repository.revision, "path": path, "helm": helm}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from muster.configure.emit import yaml_documents, yaml_text
+from muster import yamlio
 from muster.configure.plan import Release
 
 # The manifests lie outside templates/, so that Helm reads them as they are and `{{` in them means nothing.
@@ -18,7 +18,7 @@ _TEMPLATE = """\
 def local_chart(release: Release, folder: str) -> dict[str, str]:
     """Files of the chart, by path inside the bundle. With a manifest missing, the chart refuses to render."""
     files = {
-        f"{folder}/Chart.yaml": yaml_text(
+        f"{folder}/Chart.yaml": yamlio.dumps(
             {
                 "apiVersion": "v2",
                 "name": release.name,
@@ -26,12 +26,12 @@ def local_chart(release: Release, folder: str) -> dict[str, str]:
                 "description": f"Manifests of the component {release.component}.",
             }
         ),
-        f"{folder}/values.yaml": yaml_text(release.values),
+        f"{folder}/values.yaml": yamlio.dumps(release.values),
         f"{folder}/templates/manifests.yaml": _TEMPLATE,
     }
     for at, manifest in enumerate(release.manifests, start=1):
         if manifest.objects is not None:
-            files[f"{folder}/manifests/{at:02d}-{manifest.name}"] = yaml_documents(manifest.objects)
+            files[f"{folder}/manifests/{at:02d}-{manifest.name}"] = yamlio.dumps_all(manifest.objects)
     if release.missing:
         message = (
             f"manifests not supplied: {', '.join(release.missing)}; build the bundle again with --manifest NAME=FILE"

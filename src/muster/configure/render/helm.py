@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from muster.configure.emit import yaml_documents, yaml_text
+from muster import yamlio
 from muster.configure.plan import Plan, Release
 from muster.configure.render.chart import local_chart
 
@@ -23,7 +23,7 @@ def render(plan: Plan) -> dict[str, str]:
         "releases.tsv": "".join("\t".join(row) + "\n" for row in [COLUMNS, *(_row(plan, r) for r in plan.releases)]),
         "secrets.tsv": "".join(f"{s.namespace}\t{s.name}\t{','.join(s.keys)}\n" for s in plan.secrets),
         "missing.txt": "".join(f"{name}\n" for name in plan.missing),
-        "namespaces.yaml": yaml_documents(
+        "namespaces.yaml": yamlio.dumps_all(
             {
                 "apiVersion": "v1",
                 "kind": "Namespace",
@@ -38,7 +38,7 @@ def render(plan: Plan) -> dict[str, str]:
         if release.is_local:
             files |= local_chart(release, folder)
         else:
-            files[f"{folder}/values.yaml"] = yaml_text(release.values)
+            files[f"{folder}/values.yaml"] = yamlio.dumps(release.values)
     return files
 
 
