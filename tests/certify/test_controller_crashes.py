@@ -14,7 +14,7 @@ from muster.sim.api_faults import Fault, Request, too_many_requests
 from muster.sim.inprocess import InProcessApi
 from muster.sim.virtual import VirtualClock, run_virtual
 from tests.certify.bed import Bed, Faults, names, running
-from tests.invariants.mortal import KilledError, MortalApi
+from tests.invariants.mortal import Supervisor
 
 FLEET = names(5)
 FAULTS = Faults(bad=("n01",), links=(("n02", "n04"),))
@@ -23,38 +23,18 @@ PARTS = 6
 """Of the long test: each part has a time limit of its own."""
 
 
-class Supervisor:
-    """Runs controllers one after another: each dies after its number of writes, the last one lives."""
-
-    def __init__(self, b: Bed, lives: Sequence[int], *, lost: bool) -> None:
-        self._bed = b
-        self._lives = list(lives)
-        self._lost = lost
-        self.writes = 0
-        self.deaths = 0
-
-    async def run(self) -> None:
-        while True:
-            api = MortalApi(
-                InProcessApi(self._bed.store, user="muster"),
-                self._lives.pop(0) if self._lives else 10**9,
-                lost=self._lost,
-            )
-            try:
-                await CertificationController(api, self._bed.clock).run()  # type: ignore[arg-type]
-            except KilledError:
-                self.deaths += 1
-            finally:
-                self.writes += api.made
-            await self._bed.clock.sleep(3.0)
-
-
 async def _story(clock: VirtualClock, lives: Sequence[int], lost: bool) -> tuple[Supervisor, CertificationStatus]:
     b = Bed(clock, FLEET, FAULTS)
     await b.install()
     for name in FLEET:
         await b.publish(name)
-    supervisor = Supervisor(b, lives, lost=lost)
+    supervisor = Supervisor(
+        b.store,
+        clock,
+        lambda api: CertificationController(api, clock).run(),  # type: ignore[arg-type]
+        lives,
+        lost=lost,
+    )
     async with running(b.kubelets(), supervisor.run()):
         await b.certify("c", FLEET, PROFILE)
         status = (await b.ended("c")).status

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from muster.kube.api import KubeApi
+from muster.sim.inprocess import InProcessApi
+from muster.sim.store import Store
+from muster.sim.virtual import VirtualClock
 
 WRITES = ("create", "replace", "patch", "apply", "delete", "evict")
 
@@ -54,3 +58,39 @@ class MortalApi:
     def _alive(self) -> None:
         if self.dead:
             raise KilledError
+
+
+class Supervisor:
+    """Runs controllers one after another: each dies after its number of writes, the last one lives.
+
+    `controller` makes the `run()` of one controller that talks through the API it is given.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: VirtualClock,
+        controller: Callable[[MortalApi], Coroutine[Any, Any, None]],
+        lives: Sequence[int],
+        *,
+        lost: bool,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._controller = controller
+        self._lives = list(lives)
+        self._lost = lost
+        self.writes = 0
+        self.deaths = 0
+
+    async def run(self) -> None:
+        while True:
+            writes = self._lives.pop(0) if self._lives else 10**9
+            api = MortalApi(InProcessApi(self._store, user="muster"), writes, lost=self._lost)
+            try:
+                await self._controller(api)
+            except KilledError:
+                self.deaths += 1
+            finally:
+                self.writes += api.made
+            await self._clock.sleep(3.0)

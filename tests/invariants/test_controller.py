@@ -11,10 +11,9 @@ from muster.kube.api import NODE_HEALTHS, NODES, PODS, NotFoundError, PatchType
 from muster.operate.policy import effective_policy
 from muster.resources.fault import Severity
 from muster.resources.node_health import State
-from muster.sim.inprocess import InProcessApi
 from muster.sim.virtual import VirtualClock, run_virtual
 from tests.invariants.checker import broken_between, take, violations
-from tests.invariants.mortal import KilledError, MortalApi
+from tests.invariants.mortal import Supervisor
 from tests.operate.cluster import AUTOMATED, Machine, TestCluster, cluster, running
 from tests.operate.worlds import fault, readings
 
@@ -127,34 +126,17 @@ def test_4_and_1_verdicts_move_only_the_nodes_that_they_name() -> None:
     run_virtual(story)
 
 
-class _Supervisor:
-    """Runs controllers one after another: each dies after its number of writes, the last one lives."""
-
-    def __init__(self, c: TestCluster, lives: Sequence[int], *, lost: bool) -> None:
-        self._cluster = c
-        self._lives = list(lives)
-        self._lost = lost
-        self.writes = 0
-        self.deaths = 0
-
-    async def run(self) -> None:
-        while True:
-            writes = self._lives.pop(0) if self._lives else 10**9
-            api = MortalApi(InProcessApi(self._cluster.store, user="muster"), writes, lost=self._lost)
-            try:
-                await self._cluster.controller(api).run()  # type: ignore[arg-type]
-            except KilledError:
-                self.deaths += 1
-            finally:
-                self.writes += api.made
-            await self._cluster.clock.sleep(3.0)
-
-
 async def _crash_story(clock: VirtualClock, lives: Sequence[int], lost: bool) -> tuple[int, int, dict[str, object]]:
     """Bring-up, a fault with a drain and a reboot, a driver update; returns what must not depend on deaths."""
     c = TestCluster(clock, machines(4))
     await c.install()
-    supervisor = _Supervisor(c, lives, lost=lost)
+    supervisor = Supervisor(
+        c.store,
+        clock,
+        lambda api: c.controller(api).run(),  # type: ignore[arg-type]
+        lives,
+        lost=lost,
+    )
     works = [c.agents(), c.provider(), c.certifier(), supervisor.run(), watch_over(c), finish_evictions(c)]
     async with running(*works):
         await c.until_settled()
