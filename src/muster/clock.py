@@ -34,6 +34,11 @@ class SystemClock:
         await asyncio.sleep(max(0.0, seconds))
 
 
+def speed_of(clock: Clock) -> float:
+    """Seconds of `clock` in one second of the machine, for what is bound to the machine whatever the clock says."""
+    return clock.speed if isinstance(clock, ScaledClock) else 1.0
+
+
 @dataclass(frozen=True)
 class ScaledClock:
     """Time that runs `speed` times as fast as the machine's, from one agreed moment on.

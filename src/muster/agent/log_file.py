@@ -8,11 +8,12 @@ from pathlib import Path
 
 from muster.agent.kernel_log import MAX_LINE_BYTES, Cursor, Sequence
 from muster.agent.sources import LogBatch
-from muster.clock import Clock
+from muster.clock import Clock, speed_of
 
 CHUNK_BYTES = 256 * 1024
 HEAD_BYTES = 256
-POLL_S = 0.25
+POLL_S = 0.05
+"""Of the machine's time. A look costs a few system calls (0.2 % of a core), and a fault waits half of this on average."""
 
 
 class LogFile:
@@ -24,10 +25,11 @@ class LogFile:
     """
 
     def __init__(self, path: Path, boot_id: str, clock: Clock, *, poll_s: float = POLL_S) -> None:
+        """`poll_s` is the machine's time, also where `clock` runs faster."""
         self._path = path
         self._boot = boot_id.replace("-", "").encode()
         self._clock = clock
-        self._poll_s = poll_s
+        self._poll_s = poll_s * speed_of(clock)
         self._fd: int | None = None
         self._given: str | None = None
         self._inode = 0
