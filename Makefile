@@ -30,6 +30,7 @@ bench: $(VENV)/.dev
 
 crds: $(VENV)/.dev
 	$(BIN)/python -m muster.resources.crd deploy/crds
+	$(BIN)/python -m muster.resources.crd deploy/chart/files/crds
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis

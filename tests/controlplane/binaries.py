@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -56,8 +57,27 @@ class Binaries:
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """The folder of the programs that belong to the module files of this tree; others keep their own."""
     root = environment.get("MUSTER_TEST_CACHE") or environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    digest = hashlib.sha256((MODULE / "go.mod").read_bytes() + (MODULE / "go.sum").read_bytes()).hexdigest()[:12]
+    sources = (MODULE / "go.mod").read_bytes() + (MODULE / "go.sum").read_bytes() + linker_flags().encode()
+    digest = hashlib.sha256(sources).hexdigest()[:12]
     return Path(root) / "muster" / "control-plane" / digest
+
+
+def version() -> str:
+    """The release of Kubernetes that go.mod names, such as `v1.37.2`."""
+    found = re.search(r"^\s*k8s\.io/kubernetes (v\d+\.\d+\.\d+)\b", (MODULE / "go.mod").read_text(), re.MULTILINE)
+    assert found, "tests/controlplane/go.mod names no release of k8s.io/kubernetes"
+    return found[1]
+
+
+def linker_flags() -> str:
+    """No symbols, and the version that a release would tell: Helm and kubectl compare themselves with it."""
+    release = version()
+    major, minor, _ = release.removeprefix("v").split(".")
+    told = {"gitVersion": release, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    return " ".join(
+        ["-s -w", *(f"-X {package}.{name}={value}" for package in packages for name, value in told.items())]
+    )
 
 
 def find(environment: Mapping[str, str] = os.environ) -> Binaries:
@@ -68,7 +88,7 @@ def find(environment: Mapping[str, str] = os.environ) -> Binaries:
         if found is None:
             raise BinariesMissingError(f"KUBEBUILDER_ASSETS ({assets}) does not hold {' and '.join(NEEDED)}")
         return found
-    found = _in(cache_folder(environment), "built from tests/controlplane/go.mod")
+    found = _in(cache_folder(environment), f"Kubernetes {version()}, built from tests/controlplane/go.mod")
     if found is None:
         raise BinariesMissingError("no control plane was built yet (make control-plane)")
     return found
@@ -110,7 +130,7 @@ def _build_one(go: str, package: str, target: Path, environment: Mapping[str, st
         "-trimpath",
         "-buildvcs=false",
         "-mod=readonly",
-        "-ldflags=-s -w",
+        f"-ldflags={linker_flags()}",
         "-o",
         str(part),
         package,

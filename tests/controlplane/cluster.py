@@ -169,6 +169,7 @@ class ControlPlane:
                 "--service-cluster-ip-range=10.96.0.0/16",
                 "--authorization-mode=Node,RBAC",
                 "--anonymous-auth=true",
+                "--allow-privileged=true",
                 "--endpoint-reconciler-type=none",
                 f"--audit-policy-file={folder / 'audit-policy.yaml'}",
                 f"--audit-log-path={self.audit_log}",
