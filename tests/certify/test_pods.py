@@ -281,12 +281,31 @@ def test_a_pod_that_the_server_refuses_is_refused_with_its_words() -> None:
     run_virtual(story)
 
 
+def test_what_is_forbidden_only_while_the_server_starts_refuses_no_rank() -> None:
+    async def story(clock: VirtualClock) -> None:
+        async with scene(clock, lambda spec, node: report(node, True)) as s:
+            until = clock.now() + timedelta(seconds=3)
+
+            def hook(request: Request) -> Fault | None:
+                if request.verb == "create" and request.plural == "pods" and clock.now() < until:
+                    return Fault(error=StatusError(403, "Forbidden", "role muster-controller not found"))
+                return None
+
+            s.bed.store.faults = hook
+            ends = await s.carry_out()
+            assert hows(ends, "r01-000") == [HowEnded.REPORTED, HowEnded.REPORTED]
+
+    run_virtual(story)
+
+
 def test_a_pod_of_somebody_else_under_the_name_is_not_taken_for_ours() -> None:
     async def story(clock: VirtualClock) -> None:
         async with scene(clock, lambda spec, node: report(node, True)) as s:
             await s.bed.certify("d", s.bed.names)
             other = Owner("c", (await s.bed.certification("d")).metadata.uid)
             foreign = build(other, PAIRS[2], 0, TESTS["host"], 8, "i")
+            # A pod whose owner does not exist is collected as garbage; one without an owner stays.
+            del foreign["metadata"]["ownerReferences"]
             await s.bed.api.create(PODS, foreign, SYSTEM_NAMESPACE)
             await clock.sleep(1)
             ends = await s.carry_out(PAIRS[2])

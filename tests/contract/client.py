@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import queue
+import socket
 import ssl
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +69,19 @@ class Watch:
         finally:
             self._events.put(None)
 
+    def close(self) -> None:
+        """End the connection and the thread that reads it.
+
+        The thread must be done with the socket before it is closed: its number is given to the next connection, whose
+        bytes the thread would take.
+        """
+        stream = self._response.extensions.get("network_stream")
+        connection = stream.get_extra_info("socket") if stream is not None else None
+        if connection is not None and self._thread.is_alive():
+            with suppress(OSError):
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+        self._thread.join(TIMEOUT_S)
+
     def next(self, timeout_s: float = TIMEOUT_S) -> dict[str, Any] | None:
         """The next event, or None when the watch has ended. Raises AssertionError when none comes in time."""
         try:
@@ -118,11 +132,16 @@ class Client:
         params: Mapping[str, Any] | None = None,
         content_type: str = JSON,
         accept: str = JSON,
+        headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """One request. `body` is sent as JSON unless it is bytes already."""
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        headers = {"Accept": accept, **({"Content-Type": content_type} if content is not None else {})}
-        response = self._http.request(method, path, content=content, params=params, headers=headers)
+        sent = {
+            "Accept": accept,
+            **({"Content-Type": content_type} if content is not None else {}),
+            **(headers or {}),
+        }
+        response = self._http.request(method, path, content=content, params=params, headers=sent)
         try:
             decoded = json.loads(response.content)
         except ValueError:
@@ -152,5 +171,12 @@ class Client:
     def watch(self, path: str, **params: Any) -> Iterator[Watch]:
         """A watch of `path` (a list's path); `params` as in the query string."""
         timeout = httpx2.Timeout(TIMEOUT_S, read=None)
-        with self._http.stream("GET", path, params={"watch": "true", **params}, timeout=timeout) as response:
-            yield Watch(response)
+        # A real server compresses some watches, one gzip member for each event; the client reads only the first.
+        headers = {"Accept": JSON, "Accept-Encoding": "identity"}
+        query = {"watch": "true", **params}
+        with self._http.stream("GET", path, params=query, headers=headers, timeout=timeout) as response:
+            watch = Watch(response)
+            try:
+                yield watch
+            finally:
+                watch.close()

@@ -13,6 +13,7 @@ import pytest
 from muster.clock import SystemClock
 from muster.errors import UnreachableError
 from muster.kube.api import (
+    CONFIG_MAPS,
     LEASES,
     NAMESPACES,
     NODES,
@@ -64,7 +65,7 @@ def test_objects_are_written_and_read_in_every_way(tmp_path: Path) -> None:
         )
         assert applied["metadata"]["name"] == "n2"
         test = [{"op": "test", "path": "/spec/unschedulable", "value": True}]
-        assert (await api.patch(NODES, "n1", test, PatchType.JSON))["spec"] == {"unschedulable": True}
+        assert (await api.patch(NODES, "n1", test, PatchType.JSON))["spec"]["unschedulable"] is True
         first = await api.list_page(NODES, limit=1)
         rest = await api.list_page(NODES, limit=1, continue_token=first.continue_token)
         names = [json.loads(raw)["metadata"]["name"] for raw in first.items + rest.items]
@@ -107,13 +108,14 @@ def test_namespaced_objects_status_and_eviction(tmp_path: Path) -> None:
 
 def test_a_watch_gives_events_as_they_happen(tmp_path: Path) -> None:
     async def use(api: HttpApi, _: Path) -> list[tuple[EventType, str]]:
-        start = (await api.list_page(NODES)).resource_version
+        start = (await api.list_page(CONFIG_MAPS)).resource_version
         found: list[tuple[EventType, str]] = []
-        stream = api.watch(NODES, start, label_selector="color=red")
+        stream = api.watch(CONFIG_MAPS, start, label_selector="color=red")
 
         async def write() -> None:
-            await api.create(NODES, node("n1"))
-            await api.patch(NODES, "n1", {"metadata": {"labels": {"color": "blue"}}}, PatchType.MERGE)
+            await api.create(CONFIG_MAPS, {"metadata": {"name": "n1", "labels": {"color": "red"}}}, "default")
+            blue = {"metadata": {"labels": {"color": "blue"}}}
+            await api.patch(CONFIG_MAPS, "n1", blue, PatchType.MERGE, "default")
 
         writing = asyncio.ensure_future(write())
         async for event in stream:

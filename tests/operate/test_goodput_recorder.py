@@ -123,7 +123,8 @@ def test_repairs_are_kept_with_the_time_they_were_ordered() -> None:
         await set_history(api, (step(clock, State.REPAIRING),))
         await clock.sleep(120)
         spec = RepairSpec(node_name="n1", node_uid="u", episode="e", rung=Rung.REBOOT, provider="p")
-        await api.create(REPAIRS, to_object(Repair(metadata=ObjectMeta(name="r1"), spec=spec)))
+        repair = to_object(Repair(metadata=ObjectMeta(name="r1"), spec=spec))
+        await api.create(REPAIRS, {"apiVersion": REPAIRS.api_version, "kind": REPAIRS.kind, **repair})
         await api.delete(REPAIRS, "r1")
 
     record, clock = recorded(story)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from muster.operate.projection import cordon, node_patch, taints
+from muster.operate.projection import condition, cordon, node_patch, taints
 from muster.resources.node_health import Lifecycle, State
 from tests.operate.worlds import START, World, fault, serving
 
@@ -86,3 +86,21 @@ def test_our_cordon_carries_the_episode() -> None:
     change = cordon(world.life, False, "")
     assert (change.unschedulable, change.annotation) == (True, world.life.episode.id)
     assert world.life.since > START
+
+
+def test_the_hold_keeps_its_place_among_the_taints_of_others() -> None:
+    life = held()
+    hold = {"key": "muster.dev/hold", "value": life.hold_reason, "effect": "NoSchedule"}
+    other = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    assert taints(life, [FOREIGN, hold, other]) == [FOREIGN, hold, other]
+    assert taints(life, [FOREIGN, {**hold, "value": "old"}, other]) == [FOREIGN, hold, other]
+    assert taints(life, [FOREIGN, other]) == [FOREIGN, other, hold]
+    assert taints(replace(life, held=False), [FOREIGN, hold, other]) == [FOREIGN, other]
+
+
+def test_a_condition_without_a_time_gets_one() -> None:
+    life = held()
+    present = {"type": "MusterHealthy", "status": "False", "reason": "Old", "message": "", "lastTransitionTime": None}
+    written = condition(life, present, START)
+    assert written is not None
+    assert written["lastTransitionTime"] == written["lastHeartbeatTime"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from muster.kube.api import NODES, PODS, Object
-from muster.sim.api_deletion import DeleteOptions
+from muster.sim.api_deletion import DeleteOptions, options_of
 from muster.sim.api_lists import ListOptions
 from muster.sim.api_status import StatusError
 from muster.sim.store import Store
@@ -83,12 +85,13 @@ def test_finalizers_hold_an_object() -> None:
 def test_preconditions() -> None:
     store = new_store()
     nodes = store.kind(NODES)
-    obj = add_node(store)
+    add_node(store)
+    obj = store.get(nodes, "n1").obj
     for options in (DeleteOptions(uid="other"), DeleteOptions(resource_version="1")):
         with pytest.raises(StatusError) as caught:
             store.delete(nodes, "n1", options=options)
         assert (caught.value.code, caught.value.reason) == (409, "Conflict")
-        assert "Precondition failed" in caught.value.message
+        assert "in the precondition" in caught.value.message
     metadata = obj["metadata"]
     options = DeleteOptions(uid=metadata["uid"], resource_version=metadata["resourceVersion"])
     assert store.delete(nodes, "n1", options=options)[1]
@@ -159,8 +162,89 @@ def test_dry_run_and_bad_options() -> None:
     config(store, "a")
     store.delete(kind, "a", "default", DeleteOptions(dry_run=True))
     assert exists(store, "a")
-    with pytest.raises(StatusError):
-        store.delete(kind, "a", "default", DeleteOptions(propagation="Sideways"))
+    with pytest.raises(StatusError) as caught:
+        options_of({"propagationPolicy": "Sideways"}, {})
+    assert caught.value.code == 422
     with pytest.raises(StatusError) as caught:
         store.delete(kind, "zz", "default")
     assert caught.value.message == 'configmaps "zz" not found'
+
+
+def test_options_come_from_the_body_or_else_from_the_query() -> None:
+    assert options_of({"gracePeriodSeconds": 3}, {"gracePeriodSeconds": "9"}).grace_period_s == 3
+    found = options_of(None, {"gracePeriodSeconds": "-9", "propagationPolicy": "Orphan", "dryRun": "All"})
+    assert (found.grace_period_s, found.propagation, found.dry_run) == (-9, "Orphan", True)
+    assert options_of({"orphanDependents": False}, {}).propagation == "Background"
+
+
+@given(st.lists(st.tuples(st.sampled_from(range(6)), st.sampled_from(range(6)), st.booleans()), max_size=12))
+def test_no_dependent_outlives_its_owners_and_nothing_else_goes(edges: list[tuple[int, int, bool]]) -> None:
+    """Objects own each other in any way, also in circles; then the first of them is deleted in the foreground."""
+    store = new_store()
+    kind = store.kind(CONFIG_MAPS)
+    objects = [config(store, f"o{number}") for number in range(6)]
+    owners: dict[int, list[int]] = {}
+    for owner, child, block in edges:
+        if owner == child or owner in owners.setdefault(child, []):
+            continue  # an object that blocks itself would wait for itself, on a real server too
+        owners[child].append(owner)
+        references = store.get(kind, f"o{child}", "default").obj["metadata"].get("ownerReferences") or []
+        uid = objects[owner]["metadata"]["uid"]
+        more = {"apiVersion": "v1", "kind": "ConfigMap", "name": f"o{owner}", "uid": uid, "blockOwnerDeletion": block}
+        patch = {"metadata": {"ownerReferences": [*references, more]}}
+        store.patch(kind, f"o{child}", patch, MERGE, "default")
+    store.delete(kind, "o0", "default", DeleteOptions(propagation="Foreground"))
+    alive = {number for number in range(6) if exists(store, f"o{number}")}
+    assert 0 not in alive
+    for number in alive:
+        left = store.get(kind, f"o{number}", "default").obj["metadata"]
+        named = [int(reference["name"][1:]) for reference in left.get("ownerReferences") or []]
+        assert all(owner in alive for owner in named)
+        assert named or not owners.get(number) or "deletionTimestamp" in left, "the last owner is gone"
+    for number in range(6):
+        if not _descends(number, owners):
+            assert number == 0 or number in alive
+
+
+def _descends(number: int, owners: dict[int, list[int]]) -> bool:
+    """Whether the object is below the first one."""
+    seen: list[int] = []
+    todo = [number]
+    while todo:
+        for owner in owners.get(todo.pop(), []):
+            if owner == 0:
+                return True
+            if owner not in seen:
+                seen.append(owner)
+                todo.append(owner)
+    return False
+
+
+def test_pods_of_a_lost_node_go_when_it_stays_away() -> None:
+    clock = VirtualClock()
+    store = Store(clock)
+    nodes, pods = store.kind(NODES), store.kind(PODS)
+    for name in ("n1", "n2"):
+        add_node(store, name)
+        add_pod(store, f"on-{name}", name)
+        store.delete(nodes, name)
+    add_node(store, "n2")
+    clock.elapsed_s = 39.0
+    config(store, "early")
+    assert store.find(pods, ("default", "on-n1")) is not None
+    clock.elapsed_s = 40.0
+    config(store, "late")
+    assert store.find(pods, ("default", "on-n1")) is None
+    assert store.find(pods, ("default", "on-n2")) is not None
+
+
+def test_a_namespace_of_many_objects_is_emptied() -> None:
+    store = new_store()
+    namespaces = store.registry_kind("", "v1", "namespaces")
+    store.create(namespaces, {"metadata": {"name": "full"}})
+    kind = store.kind(CONFIG_MAPS)
+    for number in range(2000):
+        store.create(kind, {"metadata": {"name": f"c{number}"}}, "full")
+    store.delete(namespaces, "full")
+    assert store.find(namespaces, ("", "full")) is None
+    assert store.storage(kind).keys("full") == []

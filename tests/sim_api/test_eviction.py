@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from muster.kube.api import POD_DISRUPTION_BUDGETS, PODS, ResourceType
 from muster.sim.api_status import StatusError
@@ -25,7 +27,7 @@ def store_with_pods(count: int = 3, *, ready: int | None = None) -> Store:
 
 
 def evict(store: Store, name: str, **options: Any) -> None:
-    store.evict(name, "default", {"deleteOptions": options})
+    store.evict(name, "default", {"metadata": {"name": name}, "deleteOptions": options})
 
 
 def budget_status(store: Store) -> dict[str, Any]:
@@ -81,7 +83,10 @@ def test_percentages_need_a_controller_that_can_tell_its_size() -> None:
             "spec": {
                 "replicas": 4,
                 "selector": {"matchLabels": {"app": "a"}},
-                "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}},
+                "template": {
+                    "metadata": {"labels": {"app": "a"}},
+                    "spec": {"containers": [{"name": "c", "image": "i"}]},
+                },
             },
         },
         "default",
@@ -104,13 +109,48 @@ def test_percentages_need_a_controller_that_can_tell_its_size() -> None:
     assert budget_status(store)["disruptionsAllowed"] == 1
 
 
-def test_bare_pods_under_a_percentage_cannot_be_judged() -> None:
+def test_nobody_knows_how_many_bare_pods_there_should_be() -> None:
     store = store_with_pods(2)
     add_budget(store, {"maxUnavailable": "50%"})
-    assert budget_status(store)["conditions"][0]["reason"] == "SyncFailed"
+    status = budget_status(store)
+    assert (status["expectedPods"], status["disruptionsAllowed"], status["currentHealthy"]) == (0, 0, 2)
     with pytest.raises(StatusError) as caught:
         evict(store, "p0")
-    assert "found no controllers" in caught.value.causes[0].message
+    assert caught.value.causes[0].message == "The disruption budget pdb needs 0 healthy pods and has 2 currently"
+
+
+@given(
+    ready=st.lists(st.booleans(), min_size=1, max_size=6),
+    minimum=st.integers(0, 7),
+    order=st.permutations(range(6)),
+    policy=st.sampled_from(["IfHealthyBudget", "AlwaysAllow"]),
+)
+def test_evictions_never_break_a_budget(ready: list[bool], minimum: int, order: list[int], policy: str) -> None:
+    """Whoever is evicted in whatever order: as many ready pods stay as the budget asks for, if there were so many."""
+    store = new_store()
+    for number, is_ready in enumerate(ready):
+        add_pod(store, f"p{number}", "n1", app="a")
+        make_ready(store, f"p{number}", "True" if is_ready else "False")
+    add_budget(store, {"minAvailable": minimum, "unhealthyPodEvictionPolicy": policy})
+    evicted = 0
+    for number in (number for number in order if number < len(ready)):
+        gone = is_evicted(store, f"p{number}")
+        evicted += gone and ready[number]
+    healthy = budget_status(store)["currentHealthy"]
+    assert healthy == sum(ready) - evicted
+    assert healthy >= min(minimum, sum(ready))
+    assert evicted == max(0, sum(ready) - minimum), "what may go does go"
+
+
+def is_evicted(store: Store, name: str) -> bool:
+    """Evict a pod. Whether its budget allowed it."""
+    try:
+        evict(store, name)
+    except StatusError as error:
+        if error.code != 429:
+            raise
+        return False
+    return True
 
 
 def test_two_budgets_for_one_pod_are_an_error() -> None:
@@ -130,7 +170,7 @@ def test_eviction_preconditions_and_dry_run() -> None:
     with pytest.raises(StatusError) as caught:
         evict(store, "nobody")
     assert caught.value.code == 404
-    store.evict("p0", "default", {}, dry_run=True)
+    store.evict("p0", "default", {"metadata": {"name": "p0"}}, dry_run=True)
     assert "deletionTimestamp" not in store.get(store.kind(PODS), "p0", "default").obj["metadata"]
 
 
@@ -146,13 +186,13 @@ def test_bad_budgets_are_refused(spec: dict[str, Any]) -> None:
 def test_binding_assigns_once() -> None:
     store = new_store()
     add_pod(store)
-    store.bind("p1", "default", {"target": {"name": "n1"}})
+    store.bind("p1", "default", {"metadata": {"name": "p1"}, "target": {"name": "n1"}})
     obj = store.get(store.kind(PODS), "p1", "default").obj
     assert obj["spec"]["nodeName"] == "n1"
     assert obj["status"]["conditions"][0]["type"] == "PodScheduled"
     with pytest.raises(StatusError) as caught:
-        store.bind("p1", "default", {"target": {"name": "n2"}})
+        store.bind("p1", "default", {"metadata": {"name": "p1"}, "target": {"name": "n2"}})
     assert caught.value.code == 409
     with pytest.raises(StatusError) as caught:
-        store.bind("p1", "default", {})
-    assert caught.value.code == 422
+        store.bind("p1", "default", {"metadata": {"name": "p1"}})
+    assert caught.value.code == 500

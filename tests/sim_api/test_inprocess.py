@@ -85,12 +85,13 @@ def test_every_write_of_the_protocol() -> None:
     async def scene(store: Store, api: InProcessApi, clock: VirtualClock) -> None:
         obj = await api.create(NODES, node(), manager="maker")
         assert "managedFields" not in obj["metadata"]
+        obj = await api.get(NODES, "n1")
         obj["metadata"]["labels"] = {"a": "1"}
         obj = await api.replace(NODES, obj, manager="replacer")
         obj = await api.apply(NODES, node(b="2"), manager="applier")
         assert obj["metadata"]["labels"] == {"a": "1", "b": "2"}
         managers = [entry["manager"] for entry in obj["metadata"]["managedFields"]]
-        assert managers == ["applier", "replacer"]
+        assert managers == ["applier", "before-first-apply"]
         await api.create(PODS, pod(), "default")
         await api.bind("p1", "default", "n1")
         await api.evict("p1", "default", grace_period_s=0)

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.sim.api_kinds import Registry
 from muster.sim.api_status import StatusError
 from muster.sim.selectors import field_matcher, from_label_selector, labels_match, parse_labels
 
-LABELS = {"app": "web", "tier": "front", "muster.dev/state": "InService"}
+LABELS = {"app": "web", "tier": "front", "muster.dev/state": "InService", "size": "4"}
 
 
 @pytest.mark.parametrize(
@@ -33,13 +34,18 @@ LABELS = {"app": "web", "tier": "front", "muster.dev/state": "InService"}
         ("muster.dev/state=InService,app in (web),!gone", True),
         ("app=", False),
         ("missing=", False),
+        ("size>3", True),
+        ("size<4", False),
+        ("app>3", False),
+        ("app in (web,),tier", True),
+        ("missing in ()", False),
     ],
 )
 def test_label_selectors(selector: str, matches: bool) -> None:
     assert labels_match(parse_labels(selector), LABELS) is matches
 
 
-@pytest.mark.parametrize("selector", ["a=b=c", "=x", "a in b", "a in (b", "-bad", "a=" + "x" * 64, ",", "a>1"])
+@pytest.mark.parametrize("selector", ["a=b=c", "=x", "a in b", "a in (b", "-bad", "a=" + "x" * 64, ",", "a>x"])
 def test_malformed_label_selectors(selector: str) -> None:
     with pytest.raises(StatusError) as caught:
         parse_labels(selector)
@@ -73,6 +79,7 @@ def test_label_selector_objects() -> None:
         from_label_selector({"matchExpressions": [{"key": "a", "operator": "Gt"}]})
 
 
+PODS = Registry().find("", "v1", "pods")
 POD = {
     "metadata": {"name": "p", "namespace": "default"},
     "spec": {"nodeName": "n1"},
@@ -92,12 +99,12 @@ POD = {
     ],
 )
 def test_field_selectors(selector: str, matches: bool) -> None:
-    matcher = field_matcher(selector, ("spec.nodeName", "status.phase", "spec.hostNetwork"))
+    matcher = field_matcher(selector, PODS)
     assert matcher is not None
     assert matcher(POD) is matches
 
 
 def test_unsupported_field_labels_are_refused() -> None:
     with pytest.raises(StatusError) as caught:
-        field_matcher("spec.image=x", ("spec.nodeName",))
+        field_matcher("spec.image=x", PODS)
     assert caught.value.message == "field label not supported: spec.image"

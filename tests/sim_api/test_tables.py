@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from muster.kube.api import NODES, PODS
 from muster.sim.json_path import JsonPathError, compile_path
-from muster.sim.tables import columns_of, duration, table_of
+from muster.sim.table_cells import duration
+from muster.sim.tables import columns_of, table_of
 
 from .samples import WIDGETS, add_node, add_pod, new_store, widget, widget_store
 

@@ -82,3 +82,17 @@ def test_placement_never_overcommits_and_is_all_or_nothing(free: dict[str, int],
         assert sum(p.gpus for p in group if chosen.get(p.key) == name) <= room
     if all(room == 0 for room in free.values()):
         assert chosen == {}
+
+
+def test_a_wish_that_is_not_known_is_refused() -> None:
+    spec = {"containers": [], "affinity": {"nodeAffinity": {}}, "topologySpreadConstraints": [{"maxSkew": 1}]}
+    wishful = project_pod(msgspec.json.encode({"metadata": {"name": "p"}, "spec": spec}))
+    assert refusal(wishful, node()).endswith("does not support spec.affinity, spec.topologySpreadConstraints")
+
+
+def test_init_containers_need_their_gpus_too() -> None:
+    limits = [{"resources": {"limits": {"nvidia.com/gpu": str(count)}}} for count in (2, 3, 4)]
+    spec = {"containers": limits[:2], "initContainers": limits[2:]}
+    assert project_pod(msgspec.json.encode({"metadata": {"name": "p"}, "spec": spec})).gpus == 5
+    spec = {"containers": limits[:1], "initContainers": limits[2:]}
+    assert project_pod(msgspec.json.encode({"metadata": {"name": "p"}, "spec": spec})).gpus == 4

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from datetime import datetime, timedelta
 
 from muster.agent import memory
 from muster.agent.monitors import Monitors
 from muster.agent.picture import KERNEL_LOG, Picture, differs
-from muster.agent.publish import Heartbeat, Publisher
+from muster.agent.publish import Heartbeat, Publisher, PublishResult
 from muster.agent.sources import Inventory, LogBatch, LogSource, NodeReadings, Probe
 from muster.agent.state import StateStore
 from muster.clock import Clock
 from muster.errors import MusterError
 from muster.kube.api import KubeApi
 from muster.kube.backoff import Backoff
-from muster.resources.node_health import Observed
+from muster.resources.fault import Severity
+from muster.resources.node_health import MonitorState, Observed
+from muster.telemetry.observer import AgentFigures, AgentObserver
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +56,7 @@ class Agent:
         interval_s: float = 30.0,
         heartbeat_s: float = 60.0,
         version: str,
+        observer: AgentObserver | None = None,
     ) -> None:
         self._node = node_name
         self._source = log_source
@@ -61,7 +65,8 @@ class Agent:
         self._state = state
         self._interval_s = interval_s
         self._version = version
-        self._publisher = Publisher(api, node_name, clock)
+        self._observer = observer or AgentObserver()
+        self._publisher = Publisher(api, node_name, clock, observer=self._observer)
         self._heartbeat = Heartbeat(api, node_name, clock, heartbeat_s=heartbeat_s)
         self._monitors = Monitors(INVENTORY, KERNEL_LOG, STATE)
         self._picture: Picture | None = None
@@ -215,6 +220,7 @@ class Agent:
 
     def _take_batch(self, batch: LogBatch) -> None:
         now = self._clock.now()
+        self._observer.log_read(len(batch.records), batch.lost)
         picture = self._known()
         if picture.read_log(batch.records, now):
             # What was wrong with the GPU is over unless the log says it again.
@@ -232,6 +238,27 @@ class Agent:
         elif picture.unreadable:
             self._monitors.degraded(KERNEL_LOG, f"{picture.unreadable} records could not be understood")
         self._show()
+
+    # Telling
+
+    def figures(self) -> AgentFigures:
+        """Monitors and open faults in counts."""
+        faults = Counter({severity.value: 0 for severity in Severity})
+        faults.update(f.severity.value for f in (self._picture.faults if self._picture is not None else ()))
+        monitors = {m.name: m.state is MonitorState.OK for m in self._monitors.statuses()}
+        return AgentFigures(monitors=monitors, open_faults=faults)
+
+    def not_ready(self) -> str:
+        """Why a roll-out of agents should wait for this one; empty when it need not.
+
+        An API server that is away for a while is no fault of the agent: it goes on watching and publishes later.
+        """
+        result = self._publisher.result
+        if result is None:
+            return "nothing has been published yet"
+        if result is PublishResult.REFUSED:
+            return "the API server refuses what the agent publishes; its log says why"
+        return ""
 
     # The picture
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from enum import StrEnum
 
 from muster.clock import Clock
 from muster.errors import UnreachableError
@@ -21,12 +22,14 @@ from muster.kube.api import (
     NotFoundError,
     Object,
     PatchType,
+    ServerError,
     TooManyRequestsError,
 )
 from muster.kube.backoff import Backoff
 from muster.kube.election import micro_time
 from muster.resources.base import AGENT_MANAGER, SYSTEM_NAMESPACE, agent_lease, to_object
 from muster.resources.node_health import NodeHealth, Observed
+from muster.telemetry.observer import AgentObserver
 
 log = logging.getLogger(__name__)
 
@@ -34,13 +37,34 @@ RESYNC_S = 1800.0
 """How often an unchanged state is applied again, in case somebody deleted or changed it; a no-op for the server."""
 
 
+class PublishResult(StrEnum):
+    """How an attempt to publish ended."""
+
+    PUBLISHED = "published"
+    THROTTLED = "throttled"
+    """The API server asks to come back later."""
+    UNREACHABLE = "unreachable"
+    """No answer, or one that says nothing about the request."""
+    REFUSED = "refused"
+    """The API server understood and said no: rights or definitions are not what the agent needs."""
+
+
 class Publisher:
     """Brings the latest offered state to NodeHealth/<node>, `status.observed`, and touches nothing else."""
 
-    def __init__(self, api: KubeApi, node: str, clock: Clock, *, resync_s: float = RESYNC_S) -> None:
+    def __init__(
+        self,
+        api: KubeApi,
+        node: str,
+        clock: Clock,
+        *,
+        resync_s: float = RESYNC_S,
+        observer: AgentObserver | None = None,
+    ) -> None:
         self._api = api
         self._node = node
         self._clock = clock
+        self._observer = observer or AgentObserver()
         self._resync_s = resync_s
         self._backoff = Backoff(f"publish/{node}", cap_s=60.0)
         self._wanted: Observed | None = None
@@ -49,6 +73,8 @@ class Publisher:
         """The state that the API server has accepted last."""
         self.failing = ""
         """Why the latest attempt failed; empty when it did not."""
+        self.result: PublishResult | None = None
+        """How the latest attempt ended; None before the first."""
 
     def offer(self, observed: Observed) -> None:
         """This is the state now; an older one that was not sent yet is forgotten."""
@@ -73,6 +99,7 @@ class Publisher:
                     wait_s = max(wait_s, error.retry_after_s or 0.0)
                 log.warning("%s: cannot publish: %s; again in %.1f s", self._node, error, wait_s)
                 self.failing = str(error)
+                self._ended(_result(error))
                 await self._clock.sleep(wait_s)
             else:
                 self._backoff.reset()
@@ -90,6 +117,11 @@ class Publisher:
             await self._api.apply(NODE_HEALTHS, patch, manager=AGENT_MANAGER, subresource="status")
         self.published = observed
         self.failing = ""
+        self._ended(PublishResult.PUBLISHED)
+
+    def _ended(self, result: PublishResult) -> None:
+        self.result = result
+        self._observer.published(result.value)
 
     async def node_uid(self) -> str:
         """The UID of the Node object. Raises ApiError or UnreachableError."""
@@ -154,6 +186,16 @@ class Heartbeat:
                 "spec": spec,
             }
             await self._api.create(LEASES, lease, SYSTEM_NAMESPACE, manager=AGENT_MANAGER)
+
+
+def _result(error: ApiError | UnreachableError) -> PublishResult:
+    match error:
+        case TooManyRequestsError():
+            return PublishResult.THROTTLED
+        case ServerError() | UnreachableError():
+            return PublishResult.UNREACHABLE
+        case ApiError():
+            return PublishResult.REFUSED
 
 
 def _named(node: str) -> Object:

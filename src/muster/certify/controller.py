@@ -27,6 +27,7 @@ from muster.kube.backoff import Backoff
 from muster.kube.cache import WatchCache
 from muster.resources.base import ObjectMeta
 from muster.resources.certification import CertificationSpec, Phase
+from muster.telemetry.observer import ControllerObserver
 
 log = logging.getLogger(__name__)
 
@@ -96,8 +97,16 @@ class _Running:
 class CertificationController:
     """Carries out the Certifications of one cluster. Exactly one may run at a time (see the election)."""
 
-    def __init__(self, api: KubeApi, clock: Clock, *, image: str = DEFAULT_IMAGE) -> None:
+    def __init__(
+        self,
+        api: KubeApi,
+        clock: Clock,
+        *,
+        image: str = DEFAULT_IMAGE,
+        observer: ControllerObserver | None = None,
+    ) -> None:
         """`image` holds the test programs; see docs/architecture.md, "Test pods", for what they must do."""
+        self._observer = observer or ControllerObserver()
         self._api = api
         self._clock = clock
         self._picture = Picture(api, clock, self._node_changed)
@@ -276,7 +285,7 @@ class CertificationController:
             return
         if writer.uid != request.uid:
             return
-        await Course(self._clock, writer, self._runner, self._picture, taken, news).run()
+        await Course(self._clock, writer, self._runner, self._picture, taken, news, self._observer).run()
 
 
 async def _no_one(_: str) -> None:

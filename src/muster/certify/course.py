@@ -12,7 +12,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -41,6 +41,7 @@ from muster.resources.certification import (
     Reason,
     RunRecord,
 )
+from muster.telemetry.observer import ControllerObserver
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class Course:
     taken: Mapping[str, str]
     news: asyncio.Event
     """Set whenever a Node changed."""
+    observer: ControllerObserver = field(default_factory=ControllerObserver)
 
     @property
     def _owner(self) -> Owner:
@@ -159,6 +161,7 @@ class Course:
                 blocked="",
                 cost=self._cost(state.cost),
             )
+            self.observer.round_ended()
 
     def _until(self, plan: Plan) -> datetime:
         started = self.writer.status.started_at or self._now()

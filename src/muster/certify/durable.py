@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
 from typing import TypeVar
 
 from muster.clock import Clock
 from muster.errors import UnreachableError
-from muster.kube.api import ServerError, TooManyRequestsError
+from muster.kube.api import ForbiddenError, ServerError, TooManyRequestsError
 from muster.kube.backoff import Backoff
 
 T = TypeVar("T")
@@ -18,19 +19,29 @@ log = logging.getLogger(__name__)
 PARALLEL = 16
 """Requests of one certification that are under way at the same time."""
 
+FORBIDDEN_S = 20.0
+"""An API server that has just started forbids what the roles allow until it has read them (a second or so), and a
+new namespace takes no pods until its default service account is made. What is still forbidden then stays so."""
+
 
 async def persist(clock: Clock, what: str, act: Callable[[], Awaitable[T]]) -> T:
     """The result of `act`, tried again for as long as the server cannot be reached or asks to come back later.
 
     A request may have taken effect although it seemed to fail: `act` must stand being carried out twice. `what` names
-    it in the log. Raises every other ApiError.
+    it in the log. Raises every other ApiError; a ForbiddenError only after FORBIDDEN_S.
     """
     backoff = Backoff(what)
+    forbidden_until = clock.now() + timedelta(seconds=FORBIDDEN_S)
     while True:
         try:
             return await act()
         except TooManyRequestsError as error:
             wait_s = max(error.retry_after_s or 0.0, backoff.next_s())
+            log.info("%s: %s; again in %.1f s", what, error, wait_s)
+        except ForbiddenError as error:
+            if clock.now() >= forbidden_until:
+                raise
+            wait_s = backoff.next_s()
             log.info("%s: %s; again in %.1f s", what, error, wait_s)
         except (ServerError, UnreachableError) as error:
             wait_s = backoff.next_s()

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import signal
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from muster.cli.cluster import cluster_options
+from muster.cli.deployable import deployable_options, finite, run_until_told, telemetry
 from muster.cli.environment import clock_from_environment
+from muster.telemetry.log_lines import LogFormat, configure
 
 if TYPE_CHECKING:
     from muster.agent.agent import Agent
+    from muster.clock import Clock
+    from muster.telemetry.metrics import AgentMetrics
+    from muster.telemetry.observer import AgentFigures
+
+
+@dataclass(frozen=True)
+class _Options:
+    node: str
+    kubeconfig: str | None
+    context: str | None
+    kernel_log: Path
+    state_dir: Path
+    host_root: Path
+    interval_s: float
+    heartbeat_s: float
+    once: bool
+    listen: str | None
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -47,8 +64,23 @@ def agent() -> None:
     show_default=True,
     help="Where the node's file system is mounted.",
 )
-@click.option("--interval", type=click.FloatRange(min=1), default=30.0, show_default=True, help="Inventory, seconds.")
-@click.option("--heartbeat", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Lease, seconds.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=1),
+    default=30.0,
+    show_default=True,
+    callback=finite,
+    help="Inventory, seconds.",
+)
+@click.option(
+    "--heartbeat",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    callback=finite,
+    help="Lease, seconds.",
+)
+@deployable_options
 @click.option("--once", is_flag=True, help="Read everything once, publish it and exit.")
 def run(
     node: str,
@@ -59,55 +91,73 @@ def run(
     host_root: Path,
     interval: float,
     heartbeat: float,
+    listen: str | None,
+    log_format: LogFormat,
     once: bool,
-) -> None:
-    """Watch this node and publish what it sees to NodeHealth/NODE."""
+) -> int:
+    """Watch this node and publish what it sees to NodeHealth/NODE.
+
+    An API server that cannot be reached is waited for: the agent watches on and publishes the state of then.
+    """
+    clock = clock_from_environment()
+    configure(log_format, clock, level=logging.INFO)
+    options = _Options(node, kubeconfig, context, kernel_log, state_dir, host_root, interval, heartbeat, once, listen)
+    return run_until_told(lambda: _run(options, clock), log_format)
+
+
+class _Running:
+    """What the endpoint asks about: the agent, once there is one."""
+
+    agent: Agent | None = None
+
+    def figures(self) -> AgentFigures | None:
+        return self.agent.figures() if self.agent is not None else None
+
+    def not_ready(self) -> str:
+        return self.agent.not_ready() if self.agent is not None else "the agent has not begun yet"
+
+
+async def _run(options: _Options, clock: Clock) -> None:
     from muster import __version__
     from muster.agent.agent import Agent
     from muster.agent.inventory import LinuxInventory
     from muster.agent.kernel_log import open_kernel_log
     from muster.agent.state import DirectoryStateStore
     from muster.kube.http import HttpApi
+    from muster.kube.metered import MeteredApi
 
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    running = _Running()
 
-    async def main() -> None:
-        clock = clock_from_environment()
-        inventory = LinuxInventory(host_root)
-        boot_id = (await inventory.read()).boot_id
-        source = open_kernel_log(kernel_log, boot_id, clock)
-        state = DirectoryStateStore(state_dir)
-        async with HttpApi.from_kubeconfig(kubeconfig, context) as api:
-            this = Agent(
-                api,
-                node,
-                source,
-                inventory,
-                clock,
-                state=state,
-                interval_s=interval,
-                heartbeat_s=heartbeat,
-                version=__version__,
-            )
-            if once:
-                observed = await this.run_once()
-                click.echo(
-                    f"{node}: {len(observed.gpus)} GPUs, {len(observed.faults)} open faults, "
-                    f"fingerprint {observed.fingerprint.digest[:19]}."
-                )
-            else:
-                await _until_stopped(this)
+    def metrics() -> AgentMetrics:
+        from muster.telemetry.metrics import AgentMetrics
 
-    asyncio.run(main())
+        return AgentMetrics(__version__, clock, running.figures)
 
-
-async def _until_stopped(this: Agent) -> None:
-    """Run until SIGTERM or SIGINT; the agent then keeps its state and ends."""
-    running = asyncio.ensure_future(this.run())
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, running.cancel)
-    await asyncio.wait({running})
-    if not running.cancelled() and (error := running.exception()) is not None:
-        raise error
+    inventory = LinuxInventory(options.host_root)
+    boot_id = (await inventory.read()).boot_id
+    source = open_kernel_log(options.kernel_log, boot_id, clock)
+    state = DirectoryStateStore(options.state_dir)
+    async with (
+        telemetry(options.listen, metrics, running.not_ready) as counted,
+        HttpApi.from_kubeconfig(options.kubeconfig, options.context) as api,
+    ):
+        agent = running.agent = Agent(
+            MeteredApi(api, counted) if counted is not None else api,
+            options.node,
+            source,
+            inventory,
+            clock,
+            state=state,
+            interval_s=options.interval_s,
+            heartbeat_s=options.heartbeat_s,
+            version=__version__,
+            observer=counted,
+        )
+        if not options.once:
+            await agent.run()
+            return
+        observed = await agent.run_once()
+        click.echo(
+            f"{options.node}: {len(observed.gpus)} GPUs, {len(observed.faults)} open faults, "
+            f"fingerprint {observed.fingerprint.digest[:19]}."
+        )

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
+import re
 import socket
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from muster.cli.cluster import cluster_options
+from muster.cli.deployable import deployable_options, finite, run_until_told, telemetry
 from muster.cli.environment import clock_from_environment
-from muster.errors import BadInputError
+from muster.errors import BadInputError, UnreachableError
 from muster.kube.api import (
     CERTIFICATIONS,
     FAULT_POLICIES,
@@ -24,14 +26,42 @@ from muster.kube.api import (
     REPAIRS,
     ForbiddenError,
     NotFoundError,
+    ServerError,
+    TooManyRequestsError,
 )
+from muster.kube.backoff import Backoff
 from muster.resources.base import SYSTEM_NAMESPACE
+from muster.telemetry.log_lines import LogFormat, configure
 
 if TYPE_CHECKING:
     from muster.clock import Clock
+    from muster.controller.process import ControllerProcess
     from muster.kube.api import KubeApi
+    from muster.telemetry.metrics import ControllerMetrics
+    from muster.telemetry.observer import FleetFigures
+
+log = logging.getLogger("muster.controller")
 
 IDENTITY_LIMIT = 128
+START_RETRY_S = 30.0
+"""Longest pause between two attempts to reach the API server at the start."""
+REFUSED_S = 10.0
+"""Of the machine's time. An API server that has just started refuses for a moment what its roles allow, and a new
+resource definition is served a moment after it was accepted."""
+REFUSED_RETRY_S = 0.5
+_IMAGE = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:/@\[\]-]{0,511}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ")
+
+
+@dataclass(frozen=True)
+class _Options:
+    kubeconfig: str | None
+    context: str | None
+    identity: str
+    listen: str | None
+    test_image: str | None
+    requests: dict[str, Any]
+    """Request rate of each client, where the user gave one."""
 
 
 @click.group()
@@ -42,23 +72,49 @@ def controller() -> None:
 @controller.command()
 @cluster_options
 @click.option("--identity", default=None, help="Name in the election.  [default: host name and process ID]")
+@deployable_options
+@click.option(
+    "--requests-per-second",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=finite,
+    help="Requests to the API server in the long run.  [default: the client's]",
+)
+@click.option("--burst", type=click.IntRange(min=1), help="Requests at once.  [default: the client's]")
+@click.option(
+    "--test-image",
+    envvar="MUSTER_TEST_IMAGE",
+    help="Image that test pods run (or $MUSTER_TEST_IMAGE).  [default: the one of this version]",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log retries and conflicts too.")
-def run(kubeconfig: str | None, context: str | None, identity: str | None, verbose: bool) -> None:
+def run(
+    kubeconfig: str | None,
+    context: str | None,
+    identity: str | None,
+    listen: str | None,
+    log_format: LogFormat,
+    requests_per_second: float | None,
+    burst: int | None,
+    test_image: str | None,
+    verbose: bool,
+) -> int:
     """Run until stopped (SIGTERM or Ctrl-C). Several may run: one leads, the others wait for its lease.
 
-    Logs one line to standard error for each transition of a node.
+    Logs one line to standard error for each transition of a node. An API server that cannot be reached at the start
+    is waited for.
     """
     name = identity if identity is not None else f"{socket.gethostname()}-{os.getpid()}"
     if not name.strip() or len(name) > IDENTITY_LIMIT or not name.isprintable():
         raise BadInputError(f"--identity must be 1 to {IDENTITY_LIMIT} printable characters; give another name.")
+    if test_image is not None and not _IMAGE.fullmatch(test_image):
+        raise BadInputError("--test-image is not the name of an image; give one such as registry.example/tests:1.0.")
     clock = clock_from_environment()
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
-    )
-    # The client libraries log every request at these levels.
-    for noisy in ("httpx", "httpx2", "httpcore", "httpcore2", "asyncio"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    asyncio.run(_run(kubeconfig, context, name, clock))
+    configure(log_format, clock, level=logging.DEBUG if verbose else logging.WARNING)
+    for told in (log, logging.getLogger("muster.cli.deployable")):
+        told.setLevel(logging.DEBUG if verbose else logging.INFO)
+    rates = {"rate_per_s": requests_per_second, "burst": burst}
+    given = {key: value for key, value in rates.items() if value is not None}
+    options = _Options(kubeconfig, context, name, listen, test_image, given)
+    return run_until_told(lambda: _run(options, clock), log_format)
 
 
 async def check_access(api: KubeApi, server: str) -> None:
@@ -83,18 +139,81 @@ async def check_access(api: KubeApi, server: str) -> None:
             ) from error
 
 
-async def _run(kubeconfig: str | None, context: str | None, identity: str, clock: Clock) -> None:
+async def wait_for_access(api: KubeApi, server: str, clock: Clock) -> None:
+    """`check_access`, tried again until the server answers; says so once. Raises BadInputError as it does.
+
+    A process that ended here would be started again by its Deployment, with the same result and a louder noise. A
+    server that refuses is believed after REFUSED_S.
+    """
+    loop = asyncio.get_running_loop()
+    backoff = Backoff("start", base_s=1.0, cap_s=START_RETRY_S)
+    said = False
+    refused_since: float | None = None
+    while True:
+        try:
+            await check_access(api, server)
+        except (UnreachableError, ServerError, TooManyRequestsError) as error:
+            log.log(logging.DEBUG if said else logging.WARNING, "%s It is tried again until it works.", error)
+            said, refused_since = True, None
+            await clock.sleep(backoff.next_s())
+        except BadInputError as error:
+            refused_since = loop.time() if refused_since is None else refused_since
+            if loop.time() - refused_since >= REFUSED_S:
+                raise
+            log.debug("%s It is tried again for a moment.", error)
+            await asyncio.sleep(REFUSED_RETRY_S)
+        else:
+            break
+    if said:
+        log.info("the API server %s answers", server)
+
+
+class _Running:
+    """What the endpoint asks about: the process, once there is one."""
+
+    process: ControllerProcess | None = None
+
+    def figures(self) -> FleetFigures | None:
+        return self.process.figures() if self.process is not None else None
+
+    def not_ready(self) -> str:
+        return self.process.not_ready() if self.process is not None else "the API server has not answered yet"
+
+
+async def _run(options: _Options, clock: Clock) -> None:
+    from muster.certify.runners.test_pod import DEFAULT_IMAGE
     from muster.controller.process import ControllerProcess
     from muster.kube.http import HttpApi
 
-    async with HttpApi.from_kubeconfig(kubeconfig, context) as api, api.separate() as second:
-        await check_access(api, api.server)
+    running = _Running()
+
+    def metrics() -> ControllerMetrics:
+        from muster import __version__
+        from muster.telemetry.metrics import ControllerMetrics
+
+        return ControllerMetrics(__version__, running.figures)
+
+    async with (
+        telemetry(options.listen, metrics, running.not_ready) as counted,
+        HttpApi.from_kubeconfig(options.kubeconfig, options.context, **options.requests) as api,
+        api.separate() as second,
+    ):
+        await wait_for_access(api, api.server, clock)
         clients = [second, api]
-        process = ControllerProcess(clients.pop, clock, identity, tell=lambda line: click.echo(line, err=True))
-        work = asyncio.ensure_future(process.run())
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+        running.process = ControllerProcess(
+            clients.pop,
+            clock,
+            options.identity,
+            tell=_tell,
+            test_image=options.test_image or DEFAULT_IMAGE,
+            observer=counted,
+        )
         try:
-            await work
-        except asyncio.CancelledError:
-            click.echo(f"controller {identity} stopped", err=True)
+            await running.process.run()
+        finally:
+            log.info("controller %s stopped", options.identity)
+
+
+def _tell(line: str) -> None:
+    """A line for each transition; its time is that of the log line."""
+    log.info("%s", _TIME.sub("", line, count=1) if _TIME.match(line) else line)

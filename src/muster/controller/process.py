@@ -8,13 +8,16 @@ from collections.abc import Callable
 from typing import Protocol
 
 from muster.certify.controller import CertificationController
+from muster.certify.runners.test_pod import DEFAULT_IMAGE
 from muster.clock import Clock, ScaledClock
 from muster.kube.api import LEASES, KubeApi, NotFoundError
 from muster.kube.election import Election
+from muster.kube.metered import MeteredApi
 from muster.operate.carry_out import NotLeadingError
 from muster.operate.node_controller import NodeController
 from muster.operate.together import run_together
 from muster.resources.base import CONTROLLER_LEASE, SYSTEM_NAMESPACE
+from muster.telemetry.observer import ControllerObserver, FleetFigures
 
 log = logging.getLogger(__name__)
 
@@ -41,19 +44,25 @@ class ControllerProcess:
         identity: str,
         *,
         tell: Callable[[str], None] = log.info,
-        certifications: Callable[[KubeApi, Clock], Controller] = CertificationController,
+        certifications: Callable[[KubeApi, Clock], Controller] | None = None,
         lease_s: float = LEASE_S,
+        test_image: str = DEFAULT_IMAGE,
+        observer: ControllerObserver | None = None,
     ) -> None:
         """`api_factory` makes a client; it is called twice, so that a busy controller cannot delay the election.
 
-        `identity` must be unique among the processes. `tell` receives one line for each transition of a node.
+        `identity` must be unique among the processes. `tell` receives one line for each transition of a node,
+        `observer` what metrics are made of. `test_image` is what test pods run.
         """
-        self._api = api_factory()
-        self._election_api = api_factory()
+        self._observer = observer or ControllerObserver()
+        self._api: KubeApi = MeteredApi(api_factory(), self._observer)
+        self._election_api: KubeApi = MeteredApi(api_factory(), self._observer)
         self._clock = clock
         self._identity = identity
         self._tell = tell
-        self._certifications = certifications
+        self._test_image = test_image
+        self._certifications = certifications or self._certification_controller
+        self._nodes: NodeController | None = None
         scale = _lease_scale(clock)
         self._election = Election(
             self._election_api,
@@ -69,21 +78,44 @@ class ControllerProcess:
         """Take part in the election for ever, work while leading. Cancel it to stop: the lease is then given back."""
         await self._election.run(self._lead)
 
+    def figures(self) -> FleetFigures | None:
+        """The fleet in counts; None while another process leads, or the picture is not complete."""
+        return self._nodes.figures() if self._nodes is not None else None
+
+    def not_ready(self) -> str:
+        """Why this process is of no use yet; empty when it leads with a complete picture, or waits for the lease."""
+        if self._nodes is not None and not self._nodes.synced:
+            return "this process leads and is still reading the state of the cluster"
+        return ""
+
     async def _lead(self, token: int) -> None:
         async def still_leading() -> bool:
             return await self._holds(token)
 
         self._tell(f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ} controller {self._identity} leads (term {token})")
         nodes = NodeController(
-            self._api, self._clock, identity=self._identity, still_leading=still_leading, tell=self._tell
+            self._api,
+            self._clock,
+            identity=self._identity,
+            still_leading=still_leading,
+            tell=self._tell,
+            observer=self._observer,
         )
         certifications = self._certifications(self._api, self._clock)
+        self._nodes = nodes
+        self._observer.leads(True)
         try:
             await run_together(nodes.run(), certifications.run())
         except NotLeadingError as error:
             # The election finds out by itself within seconds and cancels this; until then nothing is written.
             log.warning("%s", error)
             await asyncio.get_running_loop().create_future()
+        finally:
+            self._nodes = None
+            self._observer.leads(False)
+
+    def _certification_controller(self, api: KubeApi, clock: Clock) -> Controller:
+        return CertificationController(api, clock, image=self._test_image, observer=self._observer)
 
     async def _holds(self, token: int) -> bool:
         """Whether the lease still names us in the same term: asked of the API server, not of memory."""

@@ -38,10 +38,13 @@ class Target(msgspec.Struct, frozen=True):
         return self.single.cluster.server
 
 
-def load_target(path: Path | None = None, context: str | None = None) -> Target:
+def load_target(
+    path: Path | None = None, context: str | None = None, *, service_account: Path = Path(SERVICE_ACCOUNT)
+) -> Target:
     """Find the API server as kubectl does: `path`, or else KUBECONFIG, the pod's service account, ~/.kube/config.
 
-    Raises BadInputError when there is none or when it cannot be used.
+    `service_account` is where a pod finds its token and its cluster's authority. Raises BadInputError when there is
+    none or when it cannot be used.
     """
     if path is not None:
         return _from_files([path], context)
@@ -49,17 +52,17 @@ def load_target(path: Path | None = None, context: str | None = None) -> Target:
         files = [Path(part) for part in listed.split(os.pathsep) if part]
         # kubectl skips files of the list that do not exist, unless none does.
         return _from_files([file for file in files if file.expanduser().exists()] or files[:1], context)
-    if context is None and "KUBERNETES_SERVICE_HOST" in os.environ and Path(SERVICE_ACCOUNT, "token").exists():
-        return _from_service_account()
+    if context is None and "KUBERNETES_SERVICE_HOST" in os.environ and (service_account / "token").exists():
+        return _from_service_account(service_account)
     default = Path(DEFAULT_KUBECONFIG).expanduser()
     if not default.exists():
         raise BadInputError("No kubeconfig found; give --kubeconfig FILE or set KUBECONFIG.")
     return _from_files([default], context)
 
 
-def _from_service_account() -> Target:
+def _from_service_account(folder: Path) -> Target:
     try:
-        single = KubeConfig.from_service_account().get()
+        single = KubeConfig.from_service_account(folder).get()
     except (ConfigError, KeyError, OSError) as error:
         raise BadInputError(f"The service account of this pod cannot be used: {error}.") from error
     assert single is not None  # noqa: S101 - from_service_account sets a current context

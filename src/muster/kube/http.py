@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
 from lightkube.config.client_adapter import AsyncClient, ConnectionParams
+from lightkube.config.kubeconfig import SingleConfig
 from lightkube.core.exceptions import ConfigError
 
 from muster import __version__
@@ -23,7 +24,6 @@ from muster.errors import BadInputError, UnreachableError
 from muster.kube.api import (
     PODS,
     ConnectionLostError,
-    EventType,
     ListPage,
     Object,
     PatchType,
@@ -32,49 +32,74 @@ from muster.kube.api import (
 )
 from muster.kube.config import Target, load_target
 from muster.kube.rate import RateLimiter
-from muster.kube.status import error_from_status
+from muster.kube.wire import (
+    delete_options,
+    error_of,
+    lines_of,
+    namespace_of,
+    path_of,
+    read_event,
+    read_list,
+    read_object,
+    repeatable,
+)
 
 CONNECT_TIMEOUT_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 30.0
 WATCH_SILENCE_S: Final = 150.0
 """A watch this long without a byte is dead: a server that knows bookmarks sends one about every minute."""
-MAX_LINE_BYTES: Final = 32 * 1024 * 1024
-"""Longest event accepted; etcd's own limit for an object is 1.5 MiB by default."""
+RATE_PER_S: Final = 300.0
+BURST: Final = 600
+"""Default bound on a client's requests. 500 simultaneous faults of about 5 writes each are to be decided and held
+within 10 s: 2,500 requests, of which the burst takes 600 and the rate the rest in 6.3 s."""
 APPLY: Final = "application/apply-patch+yaml"
 
 
-class _ListMeta(msgspec.Struct):
-    resource_version: str = msgspec.field(name="resourceVersion", default="")
-    continue_token: str = msgspec.field(name="continue", default="")
+KEEPALIVE_S: Final = 90.0
+"""How long an idle connection is kept (as in client-go): longer than the pause between an agent's heartbeats, so that
+what follows a fault does not begin with a TLS handshake. The pool notices by itself what the server closed."""
+MAX_CONNECTIONS: Final = 100
+_BROKEN: Final = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
+"""The connection broke under the request, which may have been carried out or not."""
 
 
-class _List(msgspec.Struct):
-    metadata: _ListMeta
-    items: list[msgspec.Raw] | None = None
+class _Parameters(ConnectionParams):
+    """lightkube's parameters and the size of the connection pool, which it does not know."""
 
-
-class _Event(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-_list_decoder = msgspec.json.Decoder(_List)
-_event_decoder = msgspec.json.Decoder(_Event)
-_object_decoder = msgspec.json.Decoder(dict[str, Any])
+    def httpx_params(self, config: SingleConfig) -> dict[str, Any]:
+        limits = httpx2.Limits(
+            max_connections=MAX_CONNECTIONS,
+            max_keepalive_connections=MAX_CONNECTIONS,
+            keepalive_expiry=KEEPALIVE_S,
+        )
+        return {**super().httpx_params(config), "limits": limits}
 
 
 class HttpApi:
     """`KubeApi` on a real API server. Use `from_kubeconfig`, and close it (or use it as a context manager)."""
 
-    def __init__(self, target: Target, *, rate_per_s: float = 50.0, burst: int = 100) -> None:
-        """`rate_per_s` and `burst` bound the requests of this client; a started watch counts as one request."""
+    def __init__(
+        self,
+        target: Target,
+        *,
+        rate_per_s: float = RATE_PER_S,
+        burst: int = BURST,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        watch_silence_s: float = WATCH_SILENCE_S,
+    ) -> None:
+        """`rate_per_s` and `burst` bound the requests of this client; a started watch counts as one request.
+
+        A request is given up when nothing comes for `request_timeout_s`, a watch after `watch_silence_s`.
+        """
         self._target = target
+        self._request_timeout_s = request_timeout_s
+        self._watch_silence_s = watch_silence_s
         self._rate_per_s = rate_per_s
         self._burst = burst
         self._limiter = RateLimiter(rate_per_s, burst)
         self._extensions = {"sni_hostname": target.tls_server_name} if target.tls_server_name else None
-        timeout = httpx2.Timeout(REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-        parameters = ConnectionParams(
+        timeout = httpx2.Timeout(request_timeout_s, connect=min(CONNECT_TIMEOUT_S, request_timeout_s))
+        parameters = _Parameters(
             # Proxies of the environment never apply to this machine itself (as in kubectl).
             timeout=timeout,
             trust_env=not _is_loopback(target.server),
@@ -89,15 +114,34 @@ class HttpApi:
 
     @classmethod
     def from_kubeconfig(
-        cls, path: Path | str | None = None, context: str | None = None, *, rate_per_s: float = 50.0, burst: int = 100
+        cls,
+        path: Path | str | None = None,
+        context: str | None = None,
+        *,
+        rate_per_s: float = RATE_PER_S,
+        burst: int = BURST,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        watch_silence_s: float = WATCH_SILENCE_S,
     ) -> HttpApi:
         """A client for `path` (or what `load_target` finds). Raises BadInputError in one sentence."""
         target = load_target(Path(path) if path is not None else None, context)
-        return cls(target, rate_per_s=rate_per_s, burst=burst)
+        return cls(
+            target,
+            rate_per_s=rate_per_s,
+            burst=burst,
+            request_timeout_s=request_timeout_s,
+            watch_silence_s=watch_silence_s,
+        )
 
     def separate(self) -> HttpApi:
         """A second client for the same server with connections and a request rate of its own (for the election)."""
-        return HttpApi(self._target, rate_per_s=self._rate_per_s, burst=self._burst)
+        return HttpApi(
+            self._target,
+            rate_per_s=self._rate_per_s,
+            burst=self._burst,
+            request_timeout_s=self._request_timeout_s,
+            watch_silence_s=self._watch_silence_s,
+        )
 
     @property
     def server(self) -> str:
@@ -115,13 +159,13 @@ class HttpApi:
 
     async def server_version(self) -> str:
         """The server's `gitVersion`, for example `v1.34.1`; the cheapest proof that it answers."""
-        answer = _object_decoder.decode(await self._request("GET", "version"))
+        answer = read_object(await self._request("GET", "version"))
         return str(answer.get("gitVersion", ""))
 
     # Reading
 
     async def get(self, res: ResourceType, name: str, namespace: str = "") -> Object:
-        return _object(await self._request("GET", _path(res, namespace, name)))
+        return read_object(await self._request("GET", path_of(res, namespace, name)))
 
     async def list_page(
         self,
@@ -141,13 +185,8 @@ class HttpApi:
             "continue": continue_token,
             "resourceVersion": resource_version,
         }
-        body = await self._request("GET", _path(res, namespace), parameters)
-        try:
-            answer = _list_decoder.decode(body)
-        except msgspec.MsgspecError as error:
-            raise ConnectionLostError(f"The API server's list of {res.plural} is not readable: {error}.") from error
-        items = tuple(bytes(item) for item in answer.items or ())
-        return ListPage(items, answer.metadata.resource_version, answer.metadata.continue_token)
+        body = await self._request("GET", path_of(res, namespace), parameters)
+        return read_list(body, res.plural)
 
     async def watch(
         self,
@@ -170,18 +209,24 @@ class HttpApi:
         await self._limiter.acquire()
         request = self._client.build_request(
             "GET",
-            _path(res, namespace),
+            path_of(res, namespace),
             params={key: value for key, value in parameters.items() if value},
-            timeout=httpx2.Timeout(REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S, read=WATCH_SILENCE_S),
+            # Real servers compress some watches as one gzip member after the other, of which httpx reads the first.
+            headers={"Accept-Encoding": "identity"},
+            timeout=httpx2.Timeout(
+                self._request_timeout_s,
+                connect=min(CONNECT_TIMEOUT_S, self._request_timeout_s),
+                read=self._watch_silence_s,
+            ),
             extensions=self._extensions,
         )
-        response = await self._send(request, stream=True)
+        response = await self._send(request, stream=True, again=True)
         try:
             with self._translated():
                 if response.is_error:
-                    raise _error(response, await response.aread())
-                async for line in _lines(response):
-                    yield _event(line)
+                    raise error_of(response, await response.aread())
+                async for line in lines_of(response):
+                    yield read_event(line)
         finally:
             # Closing is what ends the request on the server; it must not fail the caller.
             with contextlib.suppress(httpx2.HTTPError, OSError):
@@ -190,13 +235,13 @@ class HttpApi:
     # Writing
 
     async def create(self, res: ResourceType, obj: Object, namespace: str = "", *, manager: str = "") -> Object:
-        namespace = namespace or _namespace(obj)
-        body = await self._request("POST", _path(res, namespace), {"fieldManager": manager}, obj)
-        return _object(body)
+        namespace = namespace or namespace_of(obj)
+        body = await self._request("POST", path_of(res, namespace), {"fieldManager": manager}, obj)
+        return read_object(body)
 
     async def replace(self, res: ResourceType, obj: Object, *, subresource: str = "", manager: str = "") -> Object:
-        path = _path(res, _namespace(obj), obj["metadata"]["name"], subresource)
-        return _object(await self._request("PUT", path, {"fieldManager": manager}, obj))
+        path = path_of(res, namespace_of(obj), obj["metadata"]["name"], subresource)
+        return read_object(await self._request("PUT", path, {"fieldManager": manager}, obj))
 
     async def patch(
         self,
@@ -209,8 +254,8 @@ class HttpApi:
         subresource: str = "",
         manager: str = "",
     ) -> Object:
-        path = _path(res, namespace, name, subresource)
-        return _object(await self._request("PATCH", path, {"fieldManager": manager}, patch, patch_type.value))
+        path = path_of(res, namespace, name, subresource)
+        return read_object(await self._request("PATCH", path, {"fieldManager": manager}, patch, patch_type.value))
 
     async def apply(
         self,
@@ -221,9 +266,9 @@ class HttpApi:
         force: bool = True,
         subresource: str = "",
     ) -> Object:
-        path = _path(res, _namespace(obj), obj["metadata"]["name"], subresource)
+        path = path_of(res, namespace_of(obj), obj["metadata"]["name"], subresource)
         parameters = {"fieldManager": manager, "force": "true" if force else "false"}
-        return _object(await self._request("PATCH", path, parameters, obj, APPLY))
+        return read_object(await self._request("PATCH", path, parameters, obj, APPLY))
 
     async def delete(
         self,
@@ -238,18 +283,18 @@ class HttpApi:
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            **_delete_options(grace_period_s, uid, resource_version),
+            **delete_options(grace_period_s, uid, resource_version),
         }
-        await self._request("DELETE", _path(res, namespace, name), {}, options)
+        await self._request("DELETE", path_of(res, namespace, name), {}, options)
 
     async def evict(self, pod: str, namespace: str, *, uid: str = "", grace_period_s: int | None = None) -> None:
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": pod, "namespace": namespace},
-            "deleteOptions": _delete_options(grace_period_s, uid, ""),
+            "deleteOptions": delete_options(grace_period_s, uid, ""),
         }
-        await self._request("POST", _path(PODS, namespace, pod, "eviction"), {}, eviction)
+        await self._request("POST", path_of(PODS, namespace, pod, "eviction"), {}, eviction)
 
     # The wire
 
@@ -270,15 +315,21 @@ class HttpApi:
             headers={"Content-Type": content_type} if body is not None else None,
             extensions=self._extensions,
         )
-        response = await self._send(request)
+        response = await self._send(request, again=repeatable(method, content_type, body))
         if response.is_error:
-            raise _error(response, response.content)
+            raise error_of(response, response.content)
         return response.content
 
-    async def _send(self, request: httpx2.Request, *, stream: bool = False) -> httpx2.Response:
+    async def _send(self, request: httpx2.Request, *, stream: bool = False, again: bool = False) -> httpx2.Response:
+        """`again`: once more, on another connection, when the first breaks before the answer has begun."""
         with self._translated():
             try:
-                return await self._client.send(request, stream=stream)
+                try:
+                    return await self._client.send(request, stream=stream)
+                except _BROKEN:
+                    if not again:
+                        raise
+                    return await self._client.send(request, stream=stream)
             except (ConfigError, KeyError, ValueError, OSError) as error:
                 # lightkube reads tokens and runs credential plugins inside the request.
                 raise UnreachableError(
@@ -293,72 +344,6 @@ class HttpApi:
             raise ConnectionLostError(
                 f"No answer from the API server {self.server} ({_words(error)}); check that it runs and is reachable."
             ) from error
-
-
-def _path(res: ResourceType, namespace: str = "", name: str = "", subresource: str = "") -> str:
-    parts = ["apis", res.group, res.version] if res.group else ["api", res.version]
-    if res.namespaced and namespace:
-        parts += ["namespaces", namespace]
-    parts.append(res.plural)
-    if name:
-        parts.append(name)
-    if subresource:
-        parts.append(subresource)
-    return "/".join(quote(part, safe="") for part in parts)
-
-
-def _namespace(obj: Object) -> str:
-    return str(obj.get("metadata", {}).get("namespace") or "")
-
-
-def _delete_options(grace_period_s: int | None, uid: str, resource_version: str) -> Object:
-    options: Object = {}
-    if grace_period_s is not None:
-        options["gracePeriodSeconds"] = grace_period_s
-    preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
-    if preconditions:
-        options["preconditions"] = preconditions
-    return options
-
-
-def _object(body: bytes) -> Object:
-    try:
-        return _object_decoder.decode(body)
-    except msgspec.MsgspecError as error:
-        raise ConnectionLostError(f"The API server's answer is not readable: {error}.") from error
-
-
-def _event(line: bytes) -> WatchEvent:
-    try:
-        event = _event_decoder.decode(line)
-        if event.type == "ERROR":
-            raise error_from_status(0, bytes(event.object))
-        return WatchEvent(EventType(event.type), bytes(event.object))
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise ConnectionLostError(f"The API server sent a watch event that is not readable: {error}.") from error
-
-
-async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
-    """The lines of a streamed body. A last line that is cut off is dropped: its event comes again on resume."""
-    rest: list[bytes] = []
-    size = 0
-    async for chunk in response.aiter_bytes():
-        *complete, tail = chunk.split(b"\n")
-        if complete:
-            complete[0] = b"".join(rest) + complete[0]
-            rest, size = [], 0
-            for line in complete:
-                if line.strip():
-                    yield line
-        if tail:
-            rest.append(tail)
-            size += len(tail)
-            if size > MAX_LINE_BYTES:
-                raise ConnectionLostError(f"The API server sent a watch event of more than {MAX_LINE_BYTES} bytes.")
-
-
-def _error(response: httpx2.Response, body: bytes) -> Exception:
-    return error_from_status(response.status_code, body, response.headers.get("Retry-After", ""))
 
 
 def _is_loopback(server: str) -> bool:

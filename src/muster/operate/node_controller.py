@@ -16,12 +16,13 @@ from muster.clock import Clock
 from muster.errors import MusterError, UnreachableError
 from muster.kube.api import ApiError, ConflictError, KubeApi, NotFoundError, TooManyRequestsError
 from muster.kube.events import EventKind, EventRecorder, node_reference
-from muster.kube.queue import WorkQueue
+from muster.kube.metered import MeteredQueue
 from muster.operate.batch import Batch, BatchPlan
 from muster.operate.budget import Disruption, Member, Usage
 from muster.operate.caches import Caches
 from muster.operate.carry_out import NotLeadingError, Writer, always_leading
 from muster.operate.decide import decide, decide_departed
+from muster.operate.figures import CountedNode, ended_attempts, fleet_figures
 from muster.operate.fleet_plan import FleetPlan, PlannedNode, plan_fleet
 from muster.operate.fleet_usage import disruptions_of
 from muster.operate.model import BlockerKind, Decision, FleetView, NodeView, Note, WavePlan
@@ -32,6 +33,7 @@ from muster.operate.views import CertificationRecord, NodeRecord
 from muster.resources.base import CONTROLLER_MANAGER
 from muster.resources.certification import Certification, Phase
 from muster.resources.node_health import Lifecycle, State, Transition
+from muster.telemetry.observer import NEW, ControllerObserver, FleetFigures
 
 log = logging.getLogger(__name__)
 
@@ -56,15 +58,19 @@ class NodeController:
         identity: str = CONTROLLER_MANAGER,
         still_leading: Callable[[], Awaitable[bool]] = always_leading,
         tell: Callable[[str], None] = log.info,
+        observer: ControllerObserver | None = None,
         resync_s: float = RESYNC_S,
         workers: int = WORKERS,
     ) -> None:
         """`tell` receives one line for each transition; `still_leading` asks whether the lease is still ours."""
+        self._observer = observer or ControllerObserver()
+        self.synced = False
+        """Whether the picture of the cluster was complete once."""
         self._clock = clock
         self._tell = tell
         self._resync_s = resync_s
         self._workers = workers
-        self._queue = WorkQueue(clock)
+        self._queue = MeteredQueue(clock, self._observer)
         self._caches = Caches(
             api,
             clock,
@@ -91,6 +97,7 @@ class NodeController:
 
     async def _lead(self) -> None:
         await self._caches.wait_synced()
+        self.synced = True
         self._look_at_all()
         await run_together(self._resync(), *(self._work() for _ in range(self._workers)))
 
@@ -107,27 +114,36 @@ class NodeController:
         self._queue.add_after(PLAN, PLAN_DELAY_S)
 
     async def _work(self) -> NoReturn:
+        loop = asyncio.get_running_loop()
         while True:
             key = await self._queue.get()
+            started = loop.time()
+            result = "failed"
             try:
                 await self._handle(key)
                 self._queue.forget(key)
+                result = "done"
             except NotLeadingError:
                 raise
             except ConflictError as error:
+                result = "conflict"
                 log.debug("%s changed meanwhile: %s", key, error)
                 self._queue.retry(key)
             except TooManyRequestsError as error:
+                result = "busy"
                 self._queue.add_after(key, error.retry_after_s or 1.0)
             except (ApiError, UnreachableError) as error:
                 log.warning("%s: %s; it is tried again", key, error)
                 self._queue.retry(key)
             except MusterError as error:
                 # A policy that cannot be used, for example: this node waits, the others go on.
+                result = "refused"
                 log.error("%s: %s", key, error)
                 self._queue.retry(key)
             finally:
                 self._queue.done(key)
+            if not key.startswith("@"):
+                self._observer.decided(result, loop.time() - started)
 
     async def _handle(self, key: str) -> None:
         if key == PLAN:
@@ -172,6 +188,8 @@ class NodeController:
         self._caches.latest.put(written)
         self._count(view, decision.lifecycle)
         self._say(view.name, view.lifecycle, decision.transitions)
+        for attempt in ended_attempts(view.lifecycle, decision.lifecycle):
+            self._observer.repair_ended(attempt.rung, attempt.outcome)
         self._queue.add_after(PLAN, PLAN_DELAY_S)
         return decision
 
@@ -295,9 +313,24 @@ class NodeController:
 
     # Telling
 
+    def figures(self) -> FleetFigures | None:
+        """The fleet in counts; None until the picture is complete."""
+        if not self.synced:
+            return None
+        nodes = []
+        for name in self._caches.managed():
+            record = self._caches.node(name)
+            if record is not None:
+                policy = self._caches.policy(name, record.labels)
+                nodes.append(CountedNode(name, record.labels, self._caches.health(name), policy))
+        phases = [c.phase for c in self._caches.certifications.items().values()]
+        return fleet_figures(nodes, self._fleet().usage, phases, len(self._queue))
+
     def _say(self, name: str, before: Lifecycle | None, transitions: tuple[Transition, ...]) -> None:
         state = before.state.value if before is not None else "(new)"
         for entry in transitions:
+            known = NEW if before is None and entry is transitions[0] else state
+            self._observer.transition(known, entry.state.value, entry.cause.kind.value)
             self._tell(
                 f"{entry.at:%Y-%m-%dT%H:%M:%SZ} node {name}: {state} -> {entry.state.value} "
                 f"({entry.cause.kind.value}: {one_line(entry.cause.message or entry.cause.name)})"

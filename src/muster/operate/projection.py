@@ -28,11 +28,16 @@ class Health:
 
 
 def taints(life: Lifecycle, present: Sequence[Taint]) -> list[Taint]:
-    """The taints the node should have: all foreign ones as they are, and the hold when the node is held."""
-    kept = [dict(t) for t in present if t.get("key") != HOLD_TAINT]
-    if not life.held:
-        return kept
-    return [*kept, {"key": HOLD_TAINT, "value": life.hold_reason, "effect": "NoSchedule"}]
+    """The taints the node should have: all foreign ones as they are, and the hold when the node is held.
+
+    A hold that is there keeps its place: others add their taints behind it, and order alone is nothing to write.
+    """
+    hold = {"key": HOLD_TAINT, "value": life.hold_reason, "effect": "NoSchedule"}
+    place = next((n for n, t in enumerate(present) if t.get("key") == HOLD_TAINT), len(present))
+    before, after = (
+        [dict(t) for t in part if t.get("key") != HOLD_TAINT] for part in (present[:place], present[place:])
+    )
+    return [*before, *([hold] if life.held else []), *after]
 
 
 def labels(life: Lifecycle) -> dict[str, str]:
@@ -70,7 +75,7 @@ def condition(life: Lifecycle, present: dict[str, Any] | None, now: datetime) ->
         "reason": wanted.reason,
         "message": wanted.message,
         "lastHeartbeatTime": stamp,
-        "lastTransitionTime": seen.get("lastTransitionTime", stamp) if same_status else stamp,
+        "lastTransitionTime": (seen.get("lastTransitionTime") or stamp) if same_status else stamp,
     }
 
 

@@ -42,7 +42,8 @@ class _Condition(msgspec.Struct, frozen=True, rename="camel"):
     status: str
     reason: str = ""
     message: str = ""
-    last_transition_time: str = ""
+    last_transition_time: str | None = None
+    """Null where whoever wrote the condition named no time."""
 
 
 class _NodeInfo(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ def from_storage(kind: Kind) -> Callable[[Object], Object] | None:
     if kind.api_version == kind.storage_api_version:
         return None
     if kind.storage == "events":
-        return lambda obj: _renamed(obj, kind.api_version, _CORE_TO_NEW)
+        return lambda obj: _without_empty_origin(_renamed(obj, kind.api_version, _CORE_TO_NEW))
     return lambda obj: {**obj, "apiVersion": kind.api_version}
 
 
@@ -33,9 +33,18 @@ def to_storage(kind: Kind) -> Callable[[Object], Object] | None:
     if kind.api_version == kind.storage_api_version:
         return None
     if kind.storage == "events":
-        return lambda obj: _renamed(obj, kind.storage_api_version, _NEW_TO_CORE)
+        return lambda obj: {
+            "reportingComponent": "",
+            "reportingInstance": "",
+            **_renamed(obj, kind.storage_api_version, _NEW_TO_CORE),
+        }
     return lambda obj: {**obj, "apiVersion": kind.storage_api_version}
 
 
 def _renamed(obj: Object, api_version: str, names: dict[str, str]) -> Object:
     return {**{names.get(name, name): value for name, value in obj.items()}, "apiVersion": api_version}
+
+
+def _without_empty_origin(obj: Object) -> Object:
+    """The core form always says who reports, if only by an empty text; the newer form leaves that out."""
+    return {k: v for k, v in obj.items() if v != "" or k not in ("reportingController", "reportingInstance")}

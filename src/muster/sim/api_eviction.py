@@ -1,60 +1,45 @@
-"""Evictions and bindings of pods, and the status of PodDisruptionBudgets."""
+"""Evictions and bindings of pods."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from muster.kube.api import Object
-from muster.sim import api_deletion
+from muster.sim import api_budgets, api_deletion, api_lifecycles
 from muster.sim.api_kinds import Kind
-from muster.sim.api_status import Cause, StatusError, bad_request, conflict, invalid, required
-from muster.sim.history import Change, Version
-from muster.sim.selectors import from_label_selector, labels_match
+from muster.sim.api_status import Cause, StatusError, bad_request, conflict
+from muster.sim.history import Version
+from muster.sim.pod_conditions import condition, with_condition
 
 if TYPE_CHECKING:
     from muster.sim.store import Store, WriteOptions
 
-_SCALED = {"ReplicaSet": ("apps", "replicasets"), "StatefulSet": ("apps", "statefulsets")}
-
-
-@dataclass(frozen=True)
-class Allowance:
-    """What a budget allows now. `problem` is set when that cannot be told; then nothing is allowed."""
-
-    healthy: int
-    desired: int
-    expected: int
-    problem: str = ""
-
-    @property
-    def allowed(self) -> int:
-        return 0 if self.problem or self.expected <= 0 else max(0, self.healthy - self.desired)
+_TOO_MANY = "Cannot evict pod as it would violate the pod's disruption budget."
+_SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+_UNPROCESSED_RETRY_S = 10
+"""What a real server asks for while the disruption controller has not seen a budget yet."""
 
 
 def evict(store: Store, pod: str, namespace: str, eviction: Object, *, dry_run: bool) -> None:
-    """Evict a pod. Raises StatusError: 404, 409 precondition, 429 forbidden by a budget, 500 several budgets."""
+    """Evict a pod. Raises StatusError: 400, 404, 409 precondition, 429 forbidden by a budget, 500 several budgets."""
     pods = store.registry_kind("", "v1", "pods")
-    name = (eviction.get("metadata") or {}).get("name") or pod
-    if name != pod:
-        raise bad_request(f"name in URL does not match name in Eviction object: {name!r} != {pod!r}")
+    if (eviction.get("metadata") or {}).get("name") != pod:
+        raise bad_request("name in URL does not match name in Eviction object")
+    asked = eviction.get("deleteOptions")
+    if asked is not None and not isinstance(asked, dict):
+        raise bad_request('Eviction in version "v1" cannot be handled as a Eviction: deleteOptions is no object')
+    options = api_deletion.options_of(asked if asked is not None else {}, {})
+    if dry_run and not options.dry_run:
+        options = api_deletion.options_of({**(asked or {}), "dryRun": ["All"]}, {})
     version = store.get(pods, pod, namespace)
-    asked = eviction.get("deleteOptions") or {}
-    preconditions = asked.get("preconditions") or {}
-    options = api_deletion.DeleteOptions(
-        grace_period_s=asked.get("gracePeriodSeconds"),
-        uid=preconditions.get("uid") or "",
-        resource_version=preconditions.get("resourceVersion") or "",
-        dry_run=dry_run,
-    )
-    if options.uid and options.uid != version.obj["metadata"]["uid"]:
-        why = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: " + str(
-            version.obj["metadata"]["uid"]
-        )
-        raise conflict("pods", "", pod, why)
     if not _ignores_budget(version.obj):
-        _check_budgets(store, version, namespace)
+        _spend(store, version, namespace, dry_run=options.dry_run)
+    version = store.get(pods, pod, namespace)
+    api_deletion.check_preconditions(pods, version.obj, options)
+    if not options.dry_run:
+        version = _targeted(store, pods, version)
+    if options.resource_version:
+        options = api_deletion.at_version(options, version.obj["metadata"]["resourceVersion"])
     api_deletion.delete(store, pods, pod, namespace, options)
 
 
@@ -63,168 +48,142 @@ def _ignores_budget(pod: Object) -> bool:
     return phase in ("Succeeded", "Failed", "Pending") or "deletionTimestamp" in pod["metadata"]
 
 
-def _check_budgets(store: Store, pod: Version, namespace: str) -> None:
-    budgets = _budgets_of(store, pod.obj, namespace)
+def _spend(store: Store, pod: Version, namespace: str, *, dry_run: bool) -> None:
+    """Take the eviction out of the pod's budget, as far as its status allows. Raises StatusError: 429, 500."""
+    budgets = api_budgets.budgets_of(store, pod.obj, namespace)
+    if len(budgets) > 1:
+        raise StatusError(500, "", _SEVERAL)
     if not budgets:
         return
-    if len(budgets) > 1:
-        text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        raise StatusError(500, "InternalError", text)
-    budget = budgets[0]
-    allowance = allowance_of(store, budget.obj, namespace)
-    if not is_healthy(pod.obj):
-        policy = (budget.obj.get("spec") or {}).get("unhealthyPodEvictionPolicy", "IfHealthyBudget")
-        enough = allowance.healthy >= allowance.desired and allowance.desired > 0
-        if policy == "AlwaysAllow" or (enough and not allowance.problem):
-            return
-    if allowance.allowed <= 0:
-        raise _disrupted(budget.obj["metadata"]["name"], allowance)
-
-
-def _disrupted(name: str, allowance: Allowance) -> StatusError:
-    detail = allowance.problem or (
-        f"The disruption budget {name} needs {allowance.desired} healthy pods and has {allowance.healthy} currently"
-    )
-    text = "Cannot evict pod as it would violate the pod's disruption budget."
-    return StatusError(429, "TooManyRequests", text, causes=(Cause("DisruptionBudget", detail),))
-
-
-def is_healthy(pod: Object) -> bool:
-    """Ready and not terminating: what counts for a budget."""
-    if "deletionTimestamp" in pod["metadata"]:
-        return False
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
-
-
-def _selects(budget: Object, pod: Object) -> bool:
-    requirements = from_label_selector((budget.get("spec") or {}).get("selector"))
-    return requirements is not None and labels_match(requirements, pod["metadata"].get("labels") or {})
-
-
-def _budgets_of(store: Store, pod: Object, namespace: str) -> list[Version]:
-    storage = store.storage_named("poddisruptionbudgets.policy")
-    if storage is None:
-        return []
-    return [v for key in storage.keys(namespace) if _selects((v := storage.objects[key]).obj, pod)]
-
-
-def allowance_of(store: Store, budget: Object, namespace: str) -> Allowance:
-    """Count the pods that a budget selects."""
-    storage = store.storage_named("pods")
-    keys = storage.keys(namespace) if storage is not None else []
-    pods = [pod for key in keys if storage and _selects(budget, pod := storage.objects[key].obj)]
-    counted = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
-    healthy = sum(is_healthy(pod) for pod in counted)
-    spec = budget.get("spec") or {}
-    minimum, maximum = spec.get("minAvailable"), spec.get("maxUnavailable")
-    if isinstance(minimum, int) or (minimum is None and maximum is None):
-        return Allowance(healthy, minimum if isinstance(minimum, int) else 1, len(counted))
-    expected, problem = _expected(store, counted, namespace)
-    if problem:
-        return Allowance(healthy, len(counted), len(counted), problem)
-    if minimum is not None:
-        return Allowance(healthy, _scaled(minimum, expected), expected)
-    return Allowance(healthy, max(0, expected - _scaled(maximum, expected)), expected)
-
-
-def _expected(store: Store, pods: list[Object], namespace: str) -> tuple[int, str]:
-    """How many pods the controllers of these pods want; a sentence instead when one of them cannot tell."""
-    total = 0
-    seen: set[str] = set()
-    for pod in pods:
-        owners = pod["metadata"].get("ownerReferences") or ()
-        owner = next((o for o in owners if o.get("controller")), None)
-        if owner is None:
-            return 0, f"found no controllers for pod {pod['metadata']['name']!r}"
-        if owner["uid"] in seen:
-            continue
-        seen.add(owner["uid"])
-        place = _SCALED.get(owner["kind"])
-        if place is None:
-            return 0, f"{owner['kind']} {owner['name']!r} does not implement the scale subresource"
-        kind = store.registry_kind(place[0], "v1", place[1])
-        controller = store.find(kind, (namespace, owner["name"]))
-        total += 0 if controller is None else int((controller.obj.get("spec") or {}).get("replicas", 1))
-    return total, ""
-
-
-def _scaled(value: Any, total: int) -> int:
-    """An absolute number, or a percentage of `total` rounded up."""
-    if isinstance(value, str) and value.endswith("%"):
-        return math.ceil(int(value[:-1]) * total / 100)
-    return int(value)
-
-
-def sync_budgets(store: Store, kind: Kind, change: Change) -> None:
-    """Keep the status of the budgets in the namespace of a changed pod or budget up to date."""
-    storage = store.storage_named("poddisruptionbudgets.policy")
-    if storage is None or not storage.objects:
+    budget = budgets[0].obj
+    status = budget.get("status") or {}
+    if not api_budgets.is_ready(pod.obj) and _lets_unready_go(budget):
         return
-    pdbs = store.registry_kind("policy", "v1", "poddisruptionbudgets")
-    for key in storage.keys(change.key[0]):
-        if kind.plural == "poddisruptionbudgets" and key != change.key:
-            continue
-        version = storage.objects[key]
-        status = _budget_status(store, version.obj, key[0])
-        before = version.obj.get("status") or {}
-        if any(before.get(name) != value for name, value in status.items() if name != "conditions") or (
-            _condition_key(before) != _condition_key(status)
-        ):
-            store.commit(pdbs, key, {**version.obj, "status": status}, version.managers)
+    _check_allowance(budget, status)
+    if dry_run:
+        return
+    allowed = status["disruptionsAllowed"] - 1
+    disrupted = {**(status.get("disruptedPods") or {}), pod.obj["metadata"]["name"]: store.timestamp()}
+    status = {**status, "disruptionsAllowed": allowed, "disruptedPods": disrupted}
+    if allowed == 0:
+        generation = status.get("observedGeneration", 0)
+        status["conditions"] = [api_budgets.allowed_condition(store, status, 0, generation)]
+    kind = store.registry_kind("policy", "v1", "poddisruptionbudgets")
+    key = (namespace, budget["metadata"]["name"])
+    store.commit(kind, key, {**budget, "status": status}, budgets[0].managers)
 
 
-def _condition_key(status: dict[str, Any]) -> list[tuple[Any, Any]]:
-    return [(c.get("status"), c.get("reason")) for c in status.get("conditions") or ()]
+def _lets_unready_go(budget: Object) -> bool:
+    """Whether the budget does not protect a pod that is not ready."""
+    if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    status = budget.get("status") or {}
+    desired = status.get("desiredHealthy", 0)
+    return bool(desired > 0 and status.get("currentHealthy", 0) >= desired)
 
 
-def _budget_status(store: Store, budget: Object, namespace: str) -> dict[str, Any]:
-    allowance = allowance_of(store, budget, namespace)
-    if allowance.problem:
-        reason, message = "SyncFailed", allowance.problem
-    elif allowance.allowed > 0:
-        reason, message = "SufficientPods", ""
+def _check_allowance(budget: Object, status: dict[str, Any]) -> None:
+    name = budget["metadata"]["name"]
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 1):
+        cause = Cause("DisruptionBudget", f"The disruption budget {name} is still being processed by the server.")
+        raise StatusError(429, "TooManyRequests", _TOO_MANY, causes=(cause,), retry_after_s=_UNPROCESSED_RETRY_S)
+    if status.get("disruptionsAllowed", 0) > 0:
+        return
+    failed = next((c for c in status.get("conditions") or () if c.get("reason") == api_budgets.SYNC_FAILED), None)
+    if failed is not None:
+        detail = (
+            f"The disruption budget {name} does not allow evicting pods currently because it failed sync: "
+            f"{failed['message']}"
+        )
     else:
-        reason, message = "InsufficientPods", ""
-    condition = {
-        "type": "DisruptionAllowed",
-        "status": "True" if allowance.allowed > 0 else "False",
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": store.timestamp(),
-        "observedGeneration": budget["metadata"].get("generation", 1),
-    }
-    return {
-        "observedGeneration": budget["metadata"].get("generation", 1),
-        "disruptionsAllowed": allowance.allowed,
-        "currentHealthy": allowance.healthy,
-        "desiredHealthy": allowance.desired,
-        "expectedPods": allowance.expected,
-        "conditions": [condition],
-    }
+        needed, healthy = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+        detail = f"The disruption budget {name} needs {needed} healthy pods and has {healthy} currently"
+    raise StatusError(429, "TooManyRequests", _TOO_MANY, causes=(Cause("DisruptionBudget", detail),))
+
+
+def _targeted(store: Store, pods: Kind, version: Version) -> Version:
+    """The pod with the condition that says why it ends."""
+    reason, message = "EvictionByEvictionAPI", "Eviction API: evicting"
+    target = condition("DisruptionTarget", "True", store.timestamp(), reason, message)
+    obj = with_condition(version.obj, target)
+    if obj is version.obj:
+        return version
+    metadata = obj["metadata"]
+    return store.commit(pods, (metadata["namespace"], metadata["name"]), obj, version.managers)
 
 
 def bind(store: Store, pod: str, namespace: str, binding: Object, options: WriteOptions) -> None:
-    """Assign a pod to a node. Raises StatusError: 404, 409 when it is assigned already, 422 without a node name."""
-    pods = store.registry_kind("", "v1", "pods")
-    version = store.get(pods, pod, namespace)
-    node = (binding.get("target") or {}).get("name")
-    if not isinstance(node, str) or not node:
-        raise invalid("Binding", "", pod, [required("target.name")])
-    spec = version.obj.get("spec") or {}
-    if "deletionTimestamp" in version.obj["metadata"]:
-        raise conflict("pods/binding", "", pod, f"pod {pod} is being deleted, cannot be assigned to a host")
+    """Assign a pod to a node (`pods/binding`). Raises StatusError: 400, 404, 409 another uid or assigned already, 500
+    bad target."""
+    _check_binding(binding)
+    metadata = binding.get("metadata") or {}
+    if "metadata" in binding and metadata.get("name") != pod:
+        raise bad_request("name in URL does not match name in Binding object")
+    version = _bindable(store, pod, namespace, binding, str(metadata.get("uid") or ""))
+    node = binding["target"]["name"]
+    _assign(store, api_lifecycles.with_topology(store, version.obj, node), version, binding, options)
+
+
+def bind_by_name(store: Store, binding: Object, namespace: str, options: WriteOptions) -> None:
+    """Assign the pod that a Binding is named after (`bindings`, the old way). Its uid is not looked at."""
+    _check_binding(binding)
+    pod = (binding.get("metadata") or {}).get("name")
+    if not isinstance(pod, str) or not pod:
+        raise bad_request("Name parameter required.")
+    version = _bindable(store, pod, namespace, binding, "")
+    _assign(store, version.obj, version, binding, options)
+
+
+def _check_binding(binding: Object) -> None:
+    for name, wanted in (("metadata", "v1.ObjectMeta"), ("target", "v1.ObjectReference")):
+        value = binding.get(name)
+        if value is not None and not isinstance(value, dict):
+            found = "string" if isinstance(value, str) else "array" if isinstance(value, list) else "number"
+            raise bad_request(
+                f'Binding in version "v1" cannot be handled as a Binding: json: cannot unmarshal {found} into Go '
+                f"struct field Binding.{name} of type {wanted}"
+            )
+
+
+def _bindable(store: Store, pod: str, namespace: str, binding: Object, uid: str) -> Version:
+    """The pod, when it can be assigned."""
+    _check_target(binding.get("target") or {})
+    version = store.get(store.registry_kind("", "v1", "pods"), pod, namespace)
+    spec, metadata = version.obj.get("spec") or {}, version.obj["metadata"]
+    if uid and uid != metadata["uid"]:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}"
+        where = f"Key: /registry/pods/{namespace}/{pod}, ResourceVersion: 0"
+        raise conflict("pods", "", pod, f"StorageError: invalid object, Code: 4, {where}, AdditionalErrorMsg: {why}")
+    if "deletionTimestamp" in metadata:
+        raise _unbindable(pod, f"pod {pod} is being deleted, cannot be assigned to a host")
     if spec.get("nodeName"):
-        raise conflict("pods/binding", "", pod, f"pod {pod} is already assigned to node {spec['nodeName']!r}")
-    status = dict(version.obj.get("status") or {})
-    scheduled = {
-        "type": "PodScheduled",
-        "status": "True",
-        "lastProbeTime": None,
-        "lastTransitionTime": store.timestamp(),
-    }
-    status["conditions"] = [c for c in status.get("conditions") or () if c.get("type") != "PodScheduled"] + [
-        scheduled
-    ]
-    obj = {**version.obj, "spec": {**spec, "nodeName": node}, "status": status}
-    store.commit(pods, (namespace, pod), obj, version.managers, dry_run=options.dry_run)
+        raise _unbindable(pod, f'pod {pod} is already assigned to node "{spec["nodeName"]}"')
+    if spec.get("schedulingGates"):
+        raise _unbindable(pod, f"pod {pod} has non-empty .spec.schedulingGates")
+    return version
+
+
+def _assign(store: Store, pod: Object, version: Version, binding: Object, options: WriteOptions) -> None:
+    obj = with_condition(pod, condition("PodScheduled", "True", store.timestamp()))
+    obj = {**obj, "spec": {**obj["spec"], "nodeName": binding["target"]["name"]}}
+    sent = binding.get("metadata") or {}
+    for name in ("annotations", "labels"):
+        if sent.get(name):
+            merged = {**(obj["metadata"].get(name) or {}), **sent[name]}
+            obj = {**obj, "metadata": {**obj["metadata"], name: merged}}
+    metadata = obj["metadata"]
+    key = (metadata["namespace"], metadata["name"])
+    store.commit(store.registry_kind("", "v1", "pods"), key, obj, version.managers, dry_run=options.dry_run)
+
+
+def _check_target(target: dict[str, Any]) -> None:
+    """A real server words these mistakes of its client as errors of its own."""
+    if target.get("kind") not in (None, "", "Node"):
+        text = f'target.kind: Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
+        raise StatusError(500, "", text)
+    if not isinstance(target.get("name"), str) or not target["name"]:
+        raise StatusError(500, "", "target.name: Required value")
+
+
+def _unbindable(pod: str, why: str) -> StatusError:
+    return conflict("pods/binding", "", pod, why)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from muster.kube.api import ResourceType
+from muster.sim.builtin_fields import struct_name
 from muster.sim.shapes import Shape
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ _POD_LABELS = (
     "spec.hostNetwork",
     "status.phase",
     "status.podIP",
+    "status.podIPs",
     "status.nominatedNodeName",
 )
 _EVENT_LABELS = (
@@ -84,6 +86,12 @@ _EVENT_LABELS = (
     "reason",
     "reportingComponent",
     "source",
+    "type",
+)
+_NEW_EVENT_LABELS = (
+    *(f"regarding.{x}" for x in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")),
+    "reason",
+    "reportingController",
     "type",
 )
 
@@ -117,7 +125,7 @@ def _kind(
         generation=generation,
         keeps_status_on_create=keeps_status_on_create,
         field_labels=field_labels,
-        shape=Shape.builtin(name),
+        shape=Shape.builtin(struct_name(group, name)),
     )
 
 
@@ -132,18 +140,7 @@ def _events() -> Iterable[Kind]:
         *("related", "note", "type", "deprecatedSource", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"),
         "deprecatedCount",
     )
-    for group, fields, labels in (
-        ("", core_fields, _EVENT_LABELS),
-        (
-            "events.k8s.io",
-            new_fields,
-            (
-                *_EVENT_LABELS,
-                "reportingController",
-                *(f"regarding.{x}" for x in ("kind", "namespace", "name", "uid")),
-            ),
-        ),
-    ):
+    for group, fields, labels in (("", core_fields, _EVENT_LABELS), ("events.k8s.io", new_fields, _NEW_EVENT_LABELS)):
         yield Kind(
             resource=ResourceType(group, "v1", "events", "Event", True),
             storage="events",
@@ -152,7 +149,7 @@ def _events() -> Iterable[Kind]:
             short_names=("ev",),
             top=fields,
             field_labels=labels,
-            shape=Shape.builtin("Event"),
+            shape=Shape.builtin(struct_name(group, "Event")),
         )
 
 
@@ -198,6 +195,7 @@ BUILTINS: tuple[Kind, ...] = (
     ),
     _kind(
         *("", "v1", "serviceaccounts", "ServiceAccount", True, "sa"),
+        more=("token",),
         top=("secrets", "imagePullSecrets", "automountServiceAccountToken"),
     ),
     *_events(),
@@ -227,6 +225,7 @@ BUILTINS: tuple[Kind, ...] = (
     _kind(
         *("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, "pc"),
         top=("value", "globalDefault", "description", "preemptionPolicy"),
+        generation=True,
     ),
     _kind(_RBAC, "v1", "roles", "Role", True, top=("rules",)),
     _kind(_RBAC, "v1", "clusterroles", "ClusterRole", False, top=("rules", "aggregationRule")),
@@ -236,6 +235,18 @@ BUILTINS: tuple[Kind, ...] = (
         *("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False),
         status=True,
         generation=True,
+        categories=("api-extensions",),
+    ),
+    _kind(
+        *("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", False),
+        top=("spec",),
+        generation=True,
+        categories=("api-extensions",),
+    ),
+    _kind(
+        *("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicybindings"),
+        *("MutatingAdmissionPolicyBinding", False),
+        top=("spec",),
         categories=("api-extensions",),
     ),
     _kind(

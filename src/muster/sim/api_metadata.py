@@ -5,111 +5,181 @@ from __future__ import annotations
 from typing import Any
 
 from muster.kube.api import Object
+from muster.sim import builtin_fields
 from muster.sim.api_kinds import Kind
-from muster.sim.api_names import annotation_causes, label_causes, name_causes
-from muster.sim.api_status import Cause, bad_request, conflict, forbidden_field, invalid_value, required, stale
+from muster.sim.api_names import (
+    annotation_causes,
+    finalizer_causes,
+    generate_name_causes,
+    label_causes,
+    name_causes,
+)
+from muster.sim.api_status import (
+    Cause,
+    bad_request,
+    conflict,
+    forbidden_field,
+    internal,
+    invalid_value,
+    required,
+    shown,
+    stale,
+)
+from muster.sim.builtin_fields import DecodeError
 
-KNOWN_FIELDS = (
-    *("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp"),
-    *("deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences", "finalizers"),
-    "managedFields",
-)
-_VANISH_WHEN_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences", "name", "generateName", "namespace")
-_SERVER_OWNED = (
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generation",
-    "selfLink",
-)
+KNOWN_FIELDS = tuple(builtin_fields.structs()["ObjectMeta"].fields)
+_SERVER_OWNED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_NO_OWNERS = (("v1", "Event"), ("events.k8s.io/v1", "Event"))
+_SAME_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 
 
 def checked_metadata(obj: Object) -> dict[str, Any]:
     """The object's metadata with the right JSON types, without unknown fields. Raises StatusError 400."""
     metadata = obj.get("metadata")
-    if metadata is None:
-        metadata = {}
-    if not isinstance(metadata, dict):
-        raise bad_request("metadata must be an object")
-    for name in ("labels", "annotations"):
-        _check_strings(metadata, name)
-    for name in ("name", "generateName", "namespace", "uid", "resourceVersion"):
-        if not isinstance(metadata.get(name, ""), str | None):
-            raise bad_request(f"metadata.{name} must be a string")
-    for name in ("finalizers", "ownerReferences"):
-        items = metadata.get(name)
-        wanted = str if name == "finalizers" else dict
-        if items is not None and not (isinstance(items, list) and all(isinstance(item, wanted) for item in items)):
-            raise bad_request(f"metadata.{name} must be a list of {'strings' if wanted is str else 'objects'}")
-    return {
-        name: value
-        for name, value in metadata.items()
-        if name in KNOWN_FIELDS and value is not None and (value or name not in _VANISH_WHEN_EMPTY)
-    }
-
-
-def _check_strings(metadata: dict[str, Any], name: str) -> None:
-    values = metadata.get(name)
-    if values is None:
-        return
-    if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
-        raise bad_request(f"metadata.{name} must be an object whose values are strings")
+    try:
+        return builtin_fields.read("ObjectMeta", {} if metadata is None else metadata, None, [])
+    except DecodeError as error:
+        raise bad_request(str(error)) from None
 
 
 def causes_of(kind: Kind, metadata: dict[str, Any], old: dict[str, Any] | None) -> list[Cause]:
     """What is wrong with checked metadata, compared with the old metadata of an update."""
     causes: list[Cause] = []
     if old is None:
+        causes += generate_name_causes(kind.name, metadata.get("generateName", ""))
         causes += name_causes(kind.name, metadata["name"])
-    if metadata.get("labels") and (old is None or metadata["labels"] != old.get("labels")):
-        causes += label_causes(metadata["labels"])
-    if metadata.get("annotations") and (old is None or metadata["annotations"] != old.get("annotations")):
-        causes += annotation_causes(metadata["annotations"])
-    causes += _owner_causes(metadata.get("ownerReferences") or [])
+    for name, check in (("labels", label_causes), ("annotations", annotation_causes)):
+        value = metadata.get(name)
+        if value and (old is None or value is not old.get(name)):
+            causes += check(value)
+    owners = metadata.get("ownerReferences")
+    if owners and (old is None or owners is not old.get("ownerReferences")):
+        causes += _owner_causes(owners)
+    finalizers = metadata.get("finalizers")
+    if finalizers and (old is None or finalizers is not old.get("finalizers")):
+        causes += finalizer_causes(finalizers)
     if old is not None and "deletionTimestamp" in old:
-        added = [f for f in metadata.get("finalizers") or [] if f not in (old.get("finalizers") or [])]
+        added = [name for name in finalizers or [] if name not in (old.get("finalizers") or [])]
         if added:
-            detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {added}"
+            listed = ", ".join(map(shown, added))
+            detail = (
+                "no new finalizers can be added if the object is being deleted, found new finalizers "
+                f"[]string{{{listed}}}"
+            )
             causes.append(forbidden_field("metadata.finalizers", detail))
     return causes
 
 
-def _owner_causes(owners: list[Any]) -> list[Cause]:
-    causes = []
+def _owner_causes(owners: list[dict[str, Any]]) -> list[Cause]:
+    causes: list[Cause] = []
     for at, owner in enumerate(owners):
-        causes += [
-            required(f"metadata.ownerReferences[{at}].{name}", "must not be empty")
-            for name in ("apiVersion", "kind", "name", "uid")
-            if not isinstance(owner.get(name), str) or not owner[name]
-        ]
-    if sum(owner.get("controller") is True for owner in owners) > 1:
-        text = "Only one reference can have Controller set to true"
-        causes.append(invalid_value("metadata.ownerReferences", None, text))
+        path = f"metadata.ownerReferences[{at}]"
+        missing = [name for name in ("apiVersion", "kind", "name", "uid") if not owner[name]]
+        causes += [required(f"{path}.{name}", "must not be empty") for name in missing]
+        if owner["apiVersion"].count("/") > 1:
+            text = "must be <group>/<version> or <version>"
+            causes.append(invalid_value(f"{path}.apiVersion", owner["apiVersion"], text))
+        elif (owner["apiVersion"], owner["kind"]) in _NO_OWNERS:
+            group, _, version = owner["apiVersion"].rpartition("/")
+            text = f"{group}/{version}, Kind={owner['kind']} is disallowed from being an owner"
+            causes.append(invalid_value(path, owner, text))
+    controllers = [owner for owner in owners if owner.get("controller") is True]
+    if len(controllers) > 1:
+        first, second = (f"{owner['kind']}/{owner['name']}" for owner in controllers[:2])
+        text = (
+            f'Only one reference can have Controller set to true. Found "true" in references for {first} and {second}'
+        )
+        causes.append(invalid_value("metadata.ownerReferences", owners, text))
     return causes
 
 
-def carry_over(kind: Kind, old: Object, metadata: dict[str, Any]) -> dict[str, Any]:
-    """Metadata of an update with everything that belongs to the server taken from `old`.
+def distinct_owners(metadata: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
+    """Metadata whose owner references are all different; the client is told when they were not."""
+    owners = metadata.get("ownerReferences")
+    if not owners or len(owners) < 2:
+        return metadata
+    kept: list[dict[str, Any]] = []
+    doubled: list[str] = []
+    for owner in owners:
+        if owner in kept:
+            doubled.append(owner["uid"])
+        else:
+            kept.append(owner)
+    if not doubled:
+        return metadata
+    warnings.append(
+        ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may "
+        "reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
+        + ", ".join(dict.fromkeys(doubled))
+    )
+    return {**metadata, "ownerReferences": kept}
 
-    Raises StatusError: another name or namespace (400), another uid or a stale resourceVersion (409).
-    """
-    before = old["metadata"]
-    for field in ("name", "namespace"):
-        wanted = metadata.get(field) or before.get(field)
-        if wanted != before.get(field):
-            on_url = before.get(field, "")
-            raise bad_request(
-                f"the {field} of the object ({wanted}) does not match the {field} on the URL ({on_url})"
-            )
-    if metadata.get("uid") and metadata["uid"] != before["uid"]:
-        why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {before['uid']}"
+
+def check_address(metadata: dict[str, Any], name: str, namespace: str) -> None:
+    """Raise StatusError 400 unless metadata names the object of the URL."""
+    given = metadata.get("name", "")
+    if not given:
+        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if given != name:
+        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+    if metadata.get("namespace", namespace) != namespace:
+        raise bad_request(_SAME_NAMESPACE)
+
+
+def check_namespace(sent: str, on_url: str) -> None:
+    """Raise StatusError 400 when an object names another namespace than the URL."""
+    if sent and on_url and sent != on_url:
+        raise bad_request(_SAME_NAMESPACE)
+
+
+def sent_version(metadata: dict[str, Any]) -> str:
+    """The version that an update says it starts from; "" for any. Raises StatusError 500 for one that is none."""
+    text = str(metadata.get("resourceVersion", ""))
+    if text and not (text.isascii() and text.isdigit()):
+        raise internal(f"strconv.ParseUint: parsing {shown(text)}: invalid syntax")
+    return "" if not text.strip("0") else text
+
+
+def check_version(kind: Kind, old: Object, metadata: dict[str, Any]) -> None:
+    """Raise StatusError 409 when an update starts from another version than the stored one."""
+    version = sent_version(metadata)
+    if version and version != old["metadata"]["resourceVersion"]:
+        raise stale(kind.plural, kind.group, old["metadata"]["name"])
+
+
+def check_uid(kind: Kind, old: Object, metadata: dict[str, Any]) -> None:
+    """Raise StatusError 409 when a replacement is meant for another object of the same name."""
+    uid, before = metadata.get("uid"), old["metadata"]
+    if uid and uid != before["uid"]:
+        parts = ["/registry", kind.plural, before.get("namespace", ""), before["name"]]
+        if kind.custom is not None:
+            parts.insert(1, kind.group)
+        why = (
+            f"StorageError: invalid object, Code: 4, Key: {'/'.join(part for part in parts if part)}, "
+            f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, "
+            f"UID in object meta: {before['uid']}"
+        )
         raise conflict(kind.plural, kind.group, before["name"], why)
-    sent = metadata.get("resourceVersion")
-    if sent and sent not in ("0", before["resourceVersion"]):
-        raise stale(kind.plural, kind.group, before["name"])
-    kept = {name: value for name, value in metadata.items() if name not in _SERVER_OWNED}
-    for name in ("name", "namespace", "resourceVersion", "generateName", *_SERVER_OWNED):
+
+
+def immutable_causes(kind: Kind, old: Object, metadata: dict[str, Any]) -> list[Cause]:
+    """What an update wants to change although the server alone may. `metadata` is as the client sent it."""
+    causes = []
+    for name in ("uid", "deletionTimestamp", "deletionGracePeriodSeconds"):
+        value = metadata.get(name)
+        if value is not None and value != old["metadata"].get(name):
+            cause = invalid_value(f"metadata.{name}", value, "field is immutable")
+            # A real server checks the metadata of custom resources twice.
+            causes += [cause, cause] if kind.custom is not None else [cause]
+    return causes
+
+
+def carry_over(old: Object, metadata: dict[str, Any]) -> dict[str, Any]:
+    """Metadata of an update with everything that belongs to the server taken from `old`."""
+    before = old["metadata"]
+    gone = ("generation", "selfLink", "managedFields", *_SERVER_OWNED)
+    kept = {name: value for name, value in metadata.items() if name not in gone}
+    for name in ("name", "namespace", "resourceVersion", "generation", *_SERVER_OWNED):
         if name in before:
             kept[name] = before[name]
     return kept

@@ -19,7 +19,8 @@ _MAGIC = b"k8s\x00"
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a message. `type`: text, bytes (base64 in JSON), int, bool, message, or map (to `fields[2]`).
+    """One field of a message. `type`: text, bytes (base64 in JSON), int, bool, int-or-string, message, or map (whose
+    values are `fields[2]`).
 
     `fields` are those of a message or of a map's entry.
     """
@@ -99,6 +100,7 @@ _KINDS: dict[str, Mapping[int, Field]] = {
     },
     "SelfSubjectReview": {1: _message("metadata", _META), 2: _message("status", {1: _message("userInfo", {})})},
 }
+_INT_OR_STRING = {1: Field("type", "int"), 2: Field("intVal", "int"), 3: Field("strVal")}
 _ENVELOPE = {
     1: _message("typeMeta", {1: Field("apiVersion"), 2: Field("kind")}),
     2: Field("raw", "raw"),
@@ -109,12 +111,14 @@ _ENVELOPE = {
 
 def decode(body: bytes) -> Object:
     """The JSON form of a protobuf body. Raises StatusError: 400 broken, 415 another kind."""
+    from muster.sim.api_protobuf_kinds import ACCESS_KINDS
+
     if not body.startswith(_MAGIC):
         raise bad_request("the body of the request is not Kubernetes protobuf")
     try:
         envelope = _decode(body[len(_MAGIC) :], _ENVELOPE)
         head = envelope.get("typeMeta", {})
-        fields = _KINDS.get(head.get("kind", ""))
+        fields = _KINDS.get(head.get("kind", "")) or ACCESS_KINDS.get(head.get("kind", ""))
         if fields is None:
             raise _refused(head.get("kind", ""))
         message = _decode(envelope.get("raw", b""), fields)
@@ -162,6 +166,9 @@ def _value(field: Field, value: int | bytes) -> Any:
             return value.decode()
         case "bytes":
             return base64.b64encode(value).decode()
+        case "int-or-string":
+            parts = _decode(value, _INT_OR_STRING)
+            return parts.get("strVal", "") if parts.get("type") else parts.get("intVal", 0)
         case "raw":
             return value
         case _:

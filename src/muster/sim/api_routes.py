@@ -5,23 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.kube.api import Object, PatchType
-from muster.sim.api_access import Access, User
+from muster.kube.api import Object
+from muster.sim import admission, api_eviction
+from muster.sim.api_access import Access
 from muster.sim.api_answers import encode, list_bytes, object_bytes, success
-from muster.sim.api_deletion import DeleteOptions
+from muster.sim.api_decoding import summary, unreadable, unrecognized
+from muster.sim.api_deletion import RETURNS_OBJECT, DeleteOptions, options_of
 from muster.sim.api_faults import Request
 from muster.sim.api_kinds import Kind
-from muster.sim.api_lists import ListOptions
-from muster.sim.api_paths import Form, Query, Target
+from muster.sim.api_lists import list_options
+from muster.sim.api_patches import accepted_patches
+from muster.sim.api_paths import Doubled, Form, Query, Target, Unreadable, check_write_options
 from muster.sim.api_status import (
+    StatusError,
     bad_request,
     method_not_allowed,
+    not_found,
     not_implemented,
+    page_not_found,
+    unknown_format,
     unknown_resource,
-    unsupported_media_type,
 )
-from muster.sim.api_watch import WatchOptions
-from muster.sim.discovery import REVIEWS
+from muster.sim.api_writes import refuse_unsupported
+from muster.sim.identities import User
 from muster.sim.store import Store, WriteOptions
 
 APPLY_TYPE = "application/apply-patch+yaml"
@@ -67,17 +73,20 @@ class Answer:
     body: bytes
 
 
-def serve(store: Store, access: Access, call: Call) -> Answer:
-    """Carry out everything but a watch. Raises StatusError."""
+BODY_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+"""Media types of objects in a request."""
+
+
+def serve(store: Store, _access: Access, call: Call) -> Answer:
+    """Carry out everything but a watch and what the front end answers itself. Raises StatusError."""
     target = call.target
-    for plural, _ in REVIEWS.get((target.group, target.version), ()):
-        if plural == target.plural:
-            return _review(access, call)
     if (target.group, target.version, target.plural) == ("", "v1", "bindings"):
         return _bind(store, call)
-    kind = store.registry_kind(target.group, target.version, target.plural)
-    if target.namespace and not kind.namespaced:
-        raise unknown_resource()
+    kind = _kind(store, call)
+    if call.verb in _OPTIONS:
+        check_write_options(call.query, _OPTIONS[call.verb], applies=call.applies)
+    if call.verb in ("create", "update") and call.content_type and call.content_type not in BODY_TYPES:
+        raise unknown_format(BODY_TYPES)
     if target.subresource:
         return _serve_subresource(store, kind, call)
     match call.verb:
@@ -85,39 +94,51 @@ def serve(store: Store, access: Access, call: Call) -> Answer:
             version = store.get(kind, target.name, target.namespace)
             return Answer(200, object_bytes(store, kind, version, call.form, call.query.text("includeObject")))
         case "list":
-            found = store.list(kind, target.namespace, list_options(call))
+            found = store.list(kind, target.namespace, list_options(call.query))
             return Answer(200, list_bytes(store, found, call.form, call.query.text("includeObject")))
         case "create":
-            version = store.create(kind, _object(call), target.namespace, _write_options(call))
+            version = store.create(kind, body_object(call, kind), target.namespace, _write_options(call))
             return Answer(201, object_bytes(store, kind, version, call.form))
         case "update" | "patch":
             return _write(store, kind, call)
         case "delete":
             version, gone = store.delete(kind, target.name, target.namespace, _delete_options(call))
-            return Answer(200, success(kind, version) if gone and kind.plural != "pods" else store.raw(kind, version))
+            whole = not gone or kind.plural in RETURNS_OBJECT
+            return Answer(200, store.raw(kind, version) if whole else success(kind, version))
         case "deletecollection":
-            deleted = store.delete_collection(kind, target.namespace, list_options(call), _delete_options(call))
+            options = _delete_options(call)
+            deleted = store.delete_collection(kind, target.namespace, list_options(call.query), options)
             return Answer(200, list_bytes(store, deleted, Form()))
         case _:
-            raise method_not_allowed("the server does not allow this method on the requested resource")
+            raise method_not_allowed()
 
 
-def _review(access: Access, call: Call) -> Answer:
-    if call.verb != "create":
-        raise method_not_allowed("the server does not allow this method on the requested resource")
-    return Answer(201, encode(access.review(call.target.plural, _object(call), call.user)))
+_OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
+
+
+def _kind(store: Store, call: Call) -> Kind:
+    """The kind that a path names. Raises StatusError 404 and, for writes without the needed namespace, 405."""
+    target = call.target
+    kind = store.registry.find(target.group, target.version, target.plural)
+    if kind is None:
+        known = any(other.group == target.group for other in store.registry.all())
+        raise unknown_resource() if known else page_not_found()
+    if target.namespace and not kind.namespaced:
+        raise unknown_resource()
+    if kind.namespaced and not target.namespace:
+        if target.name:
+            raise unknown_resource()
+        if call.verb in ("create", "deletecollection"):
+            raise method_not_allowed()
+    return kind
 
 
 def _bind(store: Store, call: Call) -> Answer:
     """`bindings` is only created: the name in the body is the pod's."""
     if call.verb != "create":
-        raise method_not_allowed("the server does not allow this method on the requested resource")
-    body = _object(call)
-    metadata = body.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    if not isinstance(name, str) or not name:
-        raise bad_request("a Binding needs the name of its pod in metadata.name")
-    store.bind(name, call.target.namespace, body, _write_options(call))
+        raise method_not_allowed()
+    body = call.body if isinstance(call.body, dict) else {}
+    api_eviction.bind_by_name(store, body, call.target.namespace, _write_options(call))
     return Answer(201, _SUCCESS)
 
 
@@ -126,16 +147,34 @@ def _serve_subresource(store: Store, kind: Kind, call: Call) -> Answer:
     match target.subresource, call.verb:
         case "status", "get" if kind.has_status:
             return Answer(200, store.raw(kind, store.get(kind, target.name, target.namespace)))
-        case (("status" | "finalize"), ("update" | "patch")):
+        case (("status" | "finalize"), ("update" | "patch")) if target.subresource in kind.subresources:
             return _write(store, kind, call)
-        case "eviction", "create" if kind.plural == "pods":
-            store.evict(target.name, target.namespace, _object(call), dry_run=_dry_run(call))
-            return Answer(201, _SUCCESS)
-        case "binding", "create" if kind.plural == "pods":
-            store.bind(target.name, target.namespace, _object(call), _write_options(call))
+        case (("eviction" | "binding"), "create") if kind.plural == "pods":
+            body = _plain_object(call)
+            admission.validate(store, kind, body, None, _write_options(call), target.subresource)
+            if target.subresource == "eviction":
+                store.evict(target.name, target.namespace, body, dry_run=_dry_run(call))
+            else:
+                store.bind(target.name, target.namespace, body, _write_options(call))
             return Answer(201, _SUCCESS)
         case _, _:
-            raise not_implemented(f"{call.verb} of the subresource {kind.plural}/{target.subresource}")
+            raise _no_subresource(kind, call)
+
+
+def _no_subresource(kind: Kind, call: Call) -> StatusError:
+    """What is answered for a subresource that there is not, or not with this verb."""
+    target = call.target
+    if kind.custom is not None and target.subresource in ("status", "scale"):
+        return not_found(kind.plural, kind.group, target.name)
+    if target.subresource in kind.subresources and target.subresource != "log":
+        return method_not_allowed()
+    try:
+        refuse_unsupported(kind, target.subresource)
+    except StatusError as error:
+        return error
+    if target.subresource == "log":
+        return not_implemented(f"{call.verb} of the subresource {kind.plural}/{target.subresource}")
+    return unknown_resource()
 
 
 _SUCCESS = encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
@@ -145,34 +184,69 @@ def _write(store: Store, kind: Kind, call: Call) -> Answer:
     target, options = call.target, _write_options(call)
     subresource = target.subresource
     if call.verb == "update":
-        version = store.update(kind, target.name, _object(call), target.namespace, options, subresource=subresource)
-        return Answer(200, object_bytes(store, kind, version, call.form))
+        obj = body_object(call, kind)
+        existed = store.find(kind, (target.namespace, target.name)) is not None
+        version = store.update(kind, target.name, obj, target.namespace, options, subresource=subresource)
+        return Answer(200 if existed else 201, object_bytes(store, kind, version, call.form))
     if call.applies:
         if not call.query.text("fieldManager"):
             options.manager = ""
         version, created = store.apply(
             kind,
             target.name,
-            _object(call),
+            body_object(call, kind),
             target.namespace,
             options,
             force=call.query.flag("force"),
             subresource=subresource,
         )
         return Answer(201 if created else 200, object_bytes(store, kind, version, call.form))
-    if call.content_type not in set(PatchType):
-        raise unsupported_media_type(
-            "the body of the request was in an unknown format - accepted media types include: "
-            "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, "
-            "application/apply-patch+yaml"
-        )
     version = store.patch(
-        kind, target.name, call.body, call.content_type, target.namespace, options, subresource=subresource
+        kind,
+        target.name,
+        _patch_body(call, kind),
+        call.content_type,
+        target.namespace,
+        options,
+        subresource=subresource,
     )
     return Answer(200, object_bytes(store, kind, version, call.form))
 
 
-def _object(call: Call) -> Object:
+def _patch_body(call: Call, kind: Kind) -> Any:
+    """The patch in a request. Raises StatusError: 400, 415."""
+    if call.content_type not in accepted_patches(kind):
+        if kind.custom is not None:
+            raise unknown_format(accepted_patches(kind))
+        raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", detailed=True)
+    if isinstance(call.body, Unreadable) and call.body.null:
+        return None
+    if call.body is None or isinstance(call.body, Unreadable):
+        raise bad_request("invalid JSON patch")
+    return call.body
+
+
+def body_object(call: Call, kind: Kind) -> Object:
+    """The object in the body of a request. Raises StatusError 400 when there is none."""
+    body = call.body
+    if body is None:
+        raise unrecognized(kind, "couldn't get version/kind; json parse error: unexpected end of JSON input", b"")
+    if isinstance(body, Unreadable):
+        if not body.null:
+            raise unrecognized(kind, body.why, body.raw)
+        if kind.custom is not None:
+            raise unrecognized(kind, "Object 'Kind' is missing in 'null'", body.raw)
+        return {}
+    if isinstance(body, Doubled) and call.query.text("fieldValidation") != "Ignore":
+        told = [f'duplicate field "{path}"' for path in body.paths]
+        if call.query.text("fieldValidation") == "Strict":
+            raise unreadable(kind, "strict decoding error: " + ", ".join(told))
+        call.warnings += told
+    found: Object = body
+    return found
+
+
+def _plain_object(call: Call) -> Object:
     if not isinstance(call.body, dict):
         raise bad_request("the body of the request must be an object")
     return call.body
@@ -187,54 +261,20 @@ def _write_options(call: Call) -> WriteOptions:
     return WriteOptions(
         manager=call.manager,
         user=call.user.name,
+        identity=call.user,
         dry_run=call.query.dry_run(),
         field_validation=call.query.text("fieldValidation") or "Warn",
         warnings=call.warnings,
     )
 
 
-def list_options(call: Call) -> ListOptions:
-    query = call.query
-    return ListOptions(
-        label_selector=query.text("labelSelector"),
-        field_selector=query.text("fieldSelector"),
-        limit=query.number("limit") or 0,
-        continue_token=query.text("continue"),
-        resource_version=query.text("resourceVersion"),
-        resource_version_match=query.text("resourceVersionMatch"),
-    )
-
-
-def watch_options(call: Call, drop_after_s: float | None) -> WatchOptions:
-    query = call.query
-    timeout = query.number("timeoutSeconds")
-    field_selector = query.text("fieldSelector")
-    return WatchOptions(
-        resource_version=query.text("resourceVersion"),
-        label_selector=query.text("labelSelector"),
-        field_selector=field_selector,
-        timeout_s=float(timeout) if timeout else 1800.0,
-        bookmarks=query.flag("allowWatchBookmarks"),
-        send_initial_events=query.flag_or_none("sendInitialEvents"),
-        drop_after_s=drop_after_s,
-    )
-
-
 def _delete_options(call: Call) -> DeleteOptions:
-    body = call.body if isinstance(call.body, dict) else {}
-    preconditions = body.get("preconditions") or {}
-    grace = body.get("gracePeriodSeconds", call.query.number("gracePeriodSeconds"))
-    propagation = body.get("propagationPolicy") or call.query.text("propagationPolicy") or "Background"
-    if body.get("orphanDependents") is True:
-        propagation = "Orphan"
-    if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
-        raise bad_request("gracePeriodSeconds must be a whole number")
-    if not isinstance(preconditions, dict):
-        raise bad_request("preconditions must be an object")
-    return DeleteOptions(
-        grace_period_s=grace,
-        uid=str(preconditions.get("uid") or ""),
-        resource_version=str(preconditions.get("resourceVersion") or ""),
-        propagation=str(propagation),
-        dry_run=bool(body.get("dryRun")) or call.query.dry_run(),
-    )
+    body = call.body
+    if isinstance(body, Unreadable) and not body.null:
+        raise bad_request(f"{body.why} ({summary(body.raw)})")
+    if isinstance(body, dict) and body.get("kind") not in (None, "", "DeleteOptions"):
+        version = body.get("apiVersion") or "v1"
+        raise bad_request(
+            f'no kind "{body["kind"]}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        )
+    return options_of(None if isinstance(body, Unreadable) else body, call.query.values, call.user, call.warnings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,8 @@ class Cause:
     field: str = ""
 
     def to_json(self) -> dict[str, str]:
-        encoded = {"reason": self.reason, "message": self.message}
+        encoded = {"reason": self.reason} if self.reason else {}
+        encoded["message"] = self.message
         if self.field:
             encoded["field"] = self.field
         return encoded
@@ -26,7 +28,11 @@ class Cause:
 
 @dataclass
 class StatusError(Exception):
-    """A request was refused. Becomes a Status body over HTTP and an `ApiError` in process."""
+    """A request was refused. Becomes a Status body over HTTP and an `ApiError` in process.
+
+    `continue_token`: for an expired list, where to go on. `detailed`: the Status has `details` even when they are
+    empty. `plain`: the HTTP body is the message as text; a real server says so about paths that it serves not at all.
+    """
 
     code: int
     reason: str
@@ -36,6 +42,9 @@ class StatusError(Exception):
     kind: str = ""
     causes: tuple[Cause, ...] = field(default=())
     retry_after_s: int | None = None
+    continue_token: str = ""
+    detailed: bool = False
+    plain: bool = False
 
     def __str__(self) -> str:
         return self.message
@@ -51,13 +60,13 @@ class StatusError(Exception):
         body: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": {"continue": self.continue_token} if self.continue_token else {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
+            **({"reason": self.reason} if self.reason else {}),
             "code": self.code,
         }
-        if details:
+        if details or self.detailed:
             body["details"] = details
         return body
 
@@ -77,7 +86,12 @@ def not_found(plural: str, group: str, name: str) -> StatusError:
 
 
 def unknown_resource() -> StatusError:
-    return StatusError(404, "NotFound", "the server could not find the requested resource")
+    return StatusError(404, "NotFound", "the server could not find the requested resource", detailed=True)
+
+
+def page_not_found() -> StatusError:
+    """404 for a path outside everything that is served, an unknown API group too."""
+    return StatusError(404, "NotFound", "404 page not found", plain=True)
 
 
 def already_exists(plural: str, group: str, name: str) -> StatusError:
@@ -104,12 +118,28 @@ def forbidden(plural: str, group: str, name: str, why: str) -> StatusError:
     return StatusError(403, "Forbidden", f"{subject} is forbidden: {why}", name, group, plural)
 
 
-def method_not_allowed(what: str) -> StatusError:
-    return StatusError(405, "MethodNotAllowed", what)
+def method_not_allowed(what: str = "the server does not allow this method on the requested resource") -> StatusError:
+    return StatusError(405, "MethodNotAllowed", what, detailed=True)
 
 
 def unsupported_media_type(message: str) -> StatusError:
     return StatusError(415, "UnsupportedMediaType", message)
+
+
+def unknown_format(accepted: tuple[str, ...]) -> StatusError:
+    """415 for a body in a form that is none of `accepted`."""
+    listed = ", ".join(accepted)
+    text = f"the body of the request was in an unknown format - accepted media types include: {listed}"
+    return unsupported_media_type(text)
+
+
+def internal(message: str) -> StatusError:
+    """500: a real server words some mistakes of its clients as errors of its own, without a reason."""
+    return StatusError(500, "", message)
+
+
+def too_large(message: str) -> StatusError:
+    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
 
 
 def not_implemented(what: str) -> StatusError:
@@ -126,25 +156,22 @@ def too_old(wanted: int, oldest: int) -> StatusError:
 
 
 def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> StatusError:
-    """422 with one cause per wrong field."""
-    texts = [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes]
+    """422 with one cause per wrong field. Causes with the same text are told once in the message."""
+    told = [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes]
+    texts = list(dict.fromkeys(told))
     listed = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     message = f'{qualified(kind, group)} "{name}" is invalid: {listed}'
     return StatusError(422, "Invalid", message, name, group, kind, tuple(causes))
 
 
+MAX_SHOWN = 4000
+"""Longest quotation of a value in a message (characters)."""
+
+
 def shown(value: Any) -> str:
     """A value as messages of invalid fields quote it, bounded."""
-    import json
-
-    text = json.dumps(value, ensure_ascii=False) if not isinstance(value, dict | list) else _shape(value)
-    return text if len(text) <= 200 else text[:200] + "..."
-
-
-def _shape(value: dict[str, Any] | list[Any]) -> str:
-    import json
-
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
 
 
 def required(path: str, detail: str = "") -> Cause:
@@ -152,11 +179,17 @@ def required(path: str, detail: str = "") -> Cause:
 
 
 def invalid_value(path: str, value: Any, detail: str) -> Cause:
-    return Cause("FieldValueInvalid", f"Invalid value: {shown(value)}: {detail}", path)
+    return Cause("FieldValueInvalid", f"Invalid value: {shown(value)}{': ' + detail if detail else ''}", path)
 
 
 def forbidden_field(path: str, detail: str) -> Cause:
     return Cause("FieldValueForbidden", f"Forbidden: {detail}", path)
+
+
+def must_have_version(plural: str, group: str, name: str) -> StatusError:
+    """422 for an update without the version that it updates."""
+    text = "Invalid value: 0: must be specified for an update"
+    return invalid(plural, group, name, [Cause("FieldValueInvalid", text, "metadata.resourceVersion")])
 
 
 def unsupported_value(path: str, value: Any, allowed: list[Any]) -> Cause:

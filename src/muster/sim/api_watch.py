@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from muster.kube.api import EventType
+from muster.kube.api import EventType, Object
 from muster.sim.api_faults import ConnectionDroppedError
 from muster.sim.api_kinds import Kind
-from muster.sim.api_lists import matcher_of, parse_version
-from muster.sim.api_status import StatusError, bad_request
+from muster.sim.api_lists import matcher_of, parse_version, too_large
+from muster.sim.api_paths import Query
+from muster.sim.api_status import StatusError, forbidden_field, invalid, unsupported_value
 from muster.sim.history import Change, Storage, Version
 from muster.sim.selectors import Matcher
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from muster.sim.store import Store
 
 BOOKMARK_EVERY_S = 60.0
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+"""The annotation of the bookmark that follows the initial events."""
 
 
 @dataclass(frozen=True)
@@ -34,24 +38,44 @@ class WatchOptions:
     timeout_s: float = 1800.0
     bookmarks: bool = False
     send_initial_events: bool | None = None
+    resource_version_match: str = ""
+    continue_token: str = ""
     drop_after_s: float | None = None
+
+
+def watch_options(query: Query, drop_after_s: float | None = None) -> WatchOptions:
+    """What the query of a watch asks for. Raises StatusError 400."""
+    timeout = query.number("timeoutSeconds")
+    return WatchOptions(
+        resource_version=query.text("resourceVersion"),
+        label_selector=query.text("labelSelector"),
+        field_selector=query.text("fieldSelector"),
+        timeout_s=float(timeout) if timeout else 1800.0,
+        bookmarks=query.flag("allowWatchBookmarks"),
+        send_initial_events=query.flag_or_none("sendInitialEvents"),
+        resource_version_match=query.text("resourceVersionMatch"),
+        continue_token=query.text("continue"),
+        drop_after_s=drop_after_s,
+    )
 
 
 @dataclass(frozen=True)
 class WatchItem:
     """One event. `version` is None for a bookmark, which only carries `number`; `initial_end` marks the bookmark that
-    ends the initial events."""
+    ends the initial events. `first`: nothing came before it."""
 
     type: EventType
     number: int
     version: Version | None = None
     initial_end: bool = False
+    first: bool = False
 
 
 class Watch:
     """One open watch. Made synchronously, so that bad requests fail before anything is streamed."""
 
     def __init__(self, store: Store, kind: Kind, namespace: str, options: WatchOptions) -> None:
+        _check(options)
         self._store = store
         self._namespace = namespace
         self._options = options
@@ -61,16 +85,25 @@ class Watch:
         self._start = store.version
         self._timer: asyncio.TimerHandle | None = None
         self._waiter: asyncio.Future[None] | None = None
-        number = parse_version(options.resource_version)
+        self._began = False
+        self._refusal: StatusError | None = None
+        try:
+            self._after = parse_version(options.resource_version)
+        except ValueError as error:
+            # Not a refusal of the request but an accident inside the API server: no reason, and 500.
+            raise StatusError(500, "", str(error)) from None
         initial = options.send_initial_events
-        if initial and not options.bookmarks:
-            raise bad_request("sendInitialEvents is set: allowWatchBookmarks must be set too")
-        if number > store.version:
-            raise StatusError(504, "Timeout", f"Too large resource version: {number}, current: {store.version}")
-        from_now = number == 0 or initial is True
+        from_now = self._after == 0 or initial is True
         self._first: list[Version] = self._present() if from_now and initial is not False else []
-        self._mark_end = initial is True
-        self._position = self._storage.end if from_now else self._storage.position(number)
+        self._mark_end = from_now and initial is not False and options.bookmarks
+        self._position = self._storage.end
+        if not from_now:
+            try:
+                self._position = self._storage.position(self._after)
+            except StatusError as error:
+                self._refusal = error
+        elif self._after > store.version:
+            self._refusal = too_large(self._after, store.version)
 
     def _present(self) -> list[Version]:
         found = [self._storage.objects[key] for key in self._storage.keys(self._namespace)]
@@ -85,10 +118,16 @@ class Watch:
     async def batches(self) -> AsyncIterator[list[WatchItem]]:
         """Events until the time limit, as many at a time as there are.
 
-        Raises StatusError 410 when history was forgotten, ConnectionDroppedError.
+        Raises StatusError: 410 when history was or is forgotten, 504 for initial events at a future version. Raises
+        ConnectionDroppedError.
         """
+        if self._refusal is not None:
+            raise self._refusal
         try:
             async for batch in self._batches():
+                if not self._began:
+                    self._began = True
+                    batch = [replace(batch[0], first=True), *batch[1:]]
                 yield batch
         finally:
             self._end()
@@ -115,7 +154,9 @@ class Watch:
                 return
             now = loop.time()
             ends = now >= deadline
-            if self._options.bookmarks and (ends or now >= next_bookmark):
+            # A watch that is shorter than the pause between bookmarks gets none at its end.
+            last = ends and self._options.timeout_s >= BOOKMARK_EVERY_S
+            if self._options.bookmarks and (last or now >= next_bookmark):
                 next_bookmark = now + BOOKMARK_EVERY_S
                 yield [WatchItem(EventType.BOOKMARK, self._store.version)]
                 if not ends:
@@ -131,6 +172,8 @@ class Watch:
         items = []
         for change in self._storage.since(self._position):
             self._position += 1
+            if change.number <= self._after:
+                continue
             if not self._namespace or change.key[0] == self._namespace:
                 seen = self._seen(change)
                 if seen is not None:
@@ -171,6 +214,32 @@ class Watch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _check(options: WatchOptions) -> None:
+    """Raises StatusError 422 for options that exclude each other."""
+    match, initial, causes = options.resource_version_match, options.send_initial_events, []
+    if initial is not None and match != "NotOlderThan":
+        text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        causes.append(forbidden_field("resourceVersionMatch", text))
+    if match and initial is None:
+        text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        causes.append(forbidden_field("resourceVersionMatch", text))
+    if match and match != "NotOlderThan":
+        causes.append(unsupported_value("resourceVersionMatch", match, ["NotOlderThan"]))
+    if options.continue_token:
+        text = "resourceVersionMatch is forbidden when continue is provided"
+        causes.append(forbidden_field("resourceVersionMatch", text))
+    if causes:
+        raise invalid("ListOptions", "meta.k8s.io", "", causes)
+
+
+def bookmark(kind: Kind, item: WatchItem) -> bytes:
+    """The JSON of a bookmark's object."""
+    metadata: Object = {"resourceVersion": str(item.number)}
+    if item.initial_end:
+        metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
+    return json.dumps({"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}).encode()
 
 
 def _as_left(change: Change) -> Version:

@@ -1,4 +1,4 @@
-"""Create, update, patch and apply: one pipeline from a client's object to the next stored version."""
+"""Create and update: one pipeline from a client's object to the next stored version."""
 
 from __future__ import annotations
 
@@ -6,34 +6,39 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from muster.kube.api import Object, PatchType
-from muster.sim import api_deletion, builtin_rules
-from muster.sim.api_admission import check_shape, prepared, report_unknown, unknown_metadata
+from muster.kube.api import Object
+from muster.sim import admission, api_deletion, api_lifecycles, builtin_defaults, builtin_rules
 from muster.sim.api_conversion import from_storage, to_storage
+from muster.sim.api_decoding import check_identity, checked
 from muster.sim.api_kinds import Kind
-from muster.sim.api_metadata import carry_over, causes_of, checked_metadata
-from muster.sim.api_names import generated_name
+from muster.sim.api_metadata import (
+    carry_over,
+    causes_of,
+    check_address,
+    check_namespace,
+    check_uid,
+    check_version,
+    checked_metadata,
+    distinct_owners,
+    immutable_causes,
+    sent_version,
+)
+from muster.sim.api_names import generated_name, hostname_warning
 from muster.sim.api_status import (
     Cause,
     StatusError,
     already_exists,
     bad_request,
-    conflict,
-    forbidden,
+    internal,
     invalid,
-    invalid_value,
+    must_have_version,
     not_found,
     not_implemented,
     required,
-    unsupported_media_type,
+    unknown_resource,
 )
-from muster.sim.field_sets import compare
 from muster.sim.history import Key, Version
-from muster.sim.managed_fields import APPLY, Manager, Managers, after_update, decode
-from muster.sim.patch_json import PatchError, apply_json_patch
-from muster.sim.patch_merge import apply_merge_patch
-from muster.sim.patch_strategic import apply_strategic_patch
-from muster.sim.server_side_apply import apply_configuration
+from muster.sim.managed_fields import Managers, ordered, owners_after_update, owners_at_creation, owners_of_request
 
 if TYPE_CHECKING:
     from muster.sim.store import Store, WriteOptions
@@ -41,41 +46,58 @@ if TYPE_CHECKING:
 MAX_OBJECT_BYTES = 1536 * 1024
 """Largest object that is stored: etcd's default request limit."""
 
-_CONDITIONAL_ONLY = ("leases", "poddisruptionbudgets", "customresourcedefinitions")
+CONDITIONAL_ONLY = ("leases", "poddisruptionbudgets", "customresourcedefinitions")
+"""Built-in kinds whose replacement must say which version it replaces. Custom resources must always."""
+
+CREATED_BY_UPDATE = ("leases", "events", "roles", "clusterroles", "rolebindings", "clusterrolebindings")
+"""Kinds of which a PUT makes a missing object."""
+
+_NAME_TRIES = 8
+"""How often another name is made up when a generated one is taken."""
+
+
+# Create
 
 
 def create(store: Store, kind: Kind, obj: Object, namespace: str, options: WriteOptions) -> Version:
     """Store a new object. Raises StatusError: 400, 403 terminating namespace, 404 namespace, 409, 422."""
     obj = copied(obj)
-    metadata = _identified(store, kind, obj, namespace)
-    report_unknown(kind, unknown_metadata(obj), options)
-    if metadata.pop("resourceVersion", "") not in ("", "0"):
-        raise bad_request("resourceVersion should not be set on objects to be created")
-    obj = {**obj, "metadata": metadata}
-    return _insert(store, kind, obj, options, managers=None)
+    check_identity(store, kind, obj)
+    obj = checked(kind, obj, None, options)
+    metadata = identified(store, kind, obj, namespace)
+    if sent_version(metadata):
+        raise internal("resourceVersion should not be set on objects to be created")
+    return insert(store, kind, {**obj, "metadata": metadata}, options, managers=None)
 
 
-def _identified(store: Store, kind: Kind, obj: Object, namespace: str) -> dict[str, Any]:
+def identified(store: Store, kind: Kind, obj: Object, namespace: str) -> dict[str, Any]:
     """Metadata of a new object with its final name and namespace."""
-    check_shape(kind, obj)
     metadata = checked_metadata(obj)
     if kind.namespaced:
-        sent = metadata.get("namespace")
-        if sent and namespace and sent != namespace:
-            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        sent = metadata.get("namespace", "")
+        check_namespace(sent, namespace)
         metadata["namespace"] = sent or namespace or "default"
-    elif metadata.pop("namespace", ""):
-        raise bad_request(f"{kind.name} is not namespaced; leave metadata.namespace out")
+    else:
+        metadata.pop("namespace", None)
     if not metadata.get("name"):
         base = metadata.get("generateName")
         if not base:
             detail = "name or generateName is required"
             raise invalid(kind.name, kind.group, "", [required("metadata.name", detail)])
-        metadata["name"] = generated_name(base, store.rng)
+        metadata["name"] = _free_name(store, kind, metadata.get("namespace", ""), base)
     return metadata
 
 
-def _insert(
+def _free_name(store: Store, kind: Kind, namespace: str, base: str) -> str:
+    name = generated_name(base, store.rng)
+    for _ in range(_NAME_TRIES - 1):
+        if store.find(kind, (namespace, name)) is None:
+            break
+        name = generated_name(base, store.rng)
+    return name
+
+
+def insert(
     store: Store,
     kind: Kind,
     obj: Object,
@@ -83,27 +105,42 @@ def _insert(
     managers: Managers | None,
     subresource: str = "",
 ) -> Version:
+    """Store `obj`, which has its final name, as a new object. `managers` given: ownership is decided already."""
     metadata = obj["metadata"]
     key: Key = (metadata.get("namespace", ""), metadata["name"])
-    if store.find(kind, key) is not None:
-        raise already_exists(kind.plural, kind.group, metadata["name"])
     _check_namespace(store, kind, metadata)
+    claimed = metadata.get("managedFields")
     metadata = {name: value for name, value in metadata.items() if name not in _NEVER_SENT}
     metadata["uid"] = store.new_uid()
     metadata["creationTimestamp"] = store.timestamp()
     if kind.generation:
         metadata["generation"] = 1
+    metadata = distinct_owners(metadata, options.warnings)
     obj = {"apiVersion": kind.api_version, "kind": kind.name, **obj, "metadata": metadata}
-    obj = prepared(kind, obj, None, options)
+    if managers is not None:
+        obj = checked(kind, obj, None, options)
+    if kind.custom is None:
+        obj = builtin_defaults.begun(store, kind, obj)
     if managers is None:
-        changes = compare(_EMPTY if kind.custom is None else {"metadata": {}}, obj, kind.shape)
-        managers = after_update((), changes, options.manager, kind.api_version, subresource, store.timestamp())
-    _refuse(kind, metadata["name"], causes_of(kind, obj["metadata"], None) + _kind_causes(kind, obj, None))
-    return _commit(store, kind, key, obj, managers, options)
+        managers = _first_owners(kind, obj, claimed, options.manager, store.timestamp())
+    obj = _admitted(store, kind, obj, None, options, subresource)
+    obj = api_lifecycles.on_create(store, kind, obj)
+    _refuse(kind, key[1], causes_of(kind, obj["metadata"], None) + _kind_causes(kind, obj, None))
+    admission.validate(store, kind, obj, None, options, subresource)
+    if store.find(kind, key) is not None:
+        raise already_exists(kind.plural, kind.group, key[1])
+    if kind.custom is None and (warning := hostname_warning(kind.name, key[1])):
+        options.warnings.append(warning)
+    return commit(store, kind, key, obj, managers, options)
 
 
-_EMPTY: Object = {"metadata": {}, "spec": {}, "status": {}}
-"""What a built-in object is before anybody set a field."""
+def _first_owners(kind: Kind, obj: Object, claimed: Any, manager: str, now: str) -> Managers:
+    """Ownership of a new object: what its maker claims for others in `managedFields`, and the rest for itself."""
+    others = owners_of_request(claimed, ())
+    mine = owners_at_creation(kind, obj, manager, now)
+    names = [owner.identity for owner in mine]
+    return ordered([*(owner for owner in others if owner.identity not in names), *mine])
+
 
 _NEVER_SENT = (
     "selfLink",
@@ -116,6 +153,7 @@ _NEVER_SENT = (
 
 
 def _check_namespace(store: Store, kind: Kind, metadata: dict[str, Any]) -> None:
+    """Nothing is made in a namespace that is missing or going."""
     if not kind.namespaced:
         return
     name = metadata["namespace"]
@@ -123,39 +161,83 @@ def _check_namespace(store: Store, kind: Kind, metadata: dict[str, Any]) -> None
     if found is None:
         raise not_found("namespaces", "", name)
     if "deletionTimestamp" in found.obj["metadata"]:
-        why = f"unable to create new content in namespace {name} because it is being terminated"
-        raise forbidden(kind.plural, kind.group, metadata["name"], why)
+        subject = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+        raise StatusError(
+            403,
+            "Forbidden",
+            f'{subject} "{metadata["name"]}" is forbidden: unable to create new content in namespace {name} because '
+            "it is being terminated",
+            metadata["name"],
+            kind.group,
+            kind.plural,
+            (Cause("NamespaceTerminating", f"namespace {name} is being terminated", "metadata.namespace"),),
+        )
+
+
+def _admitted(
+    store: Store, kind: Kind, obj: Object, old: Object | None, options: WriteOptions, subresource: str
+) -> Object:
+    """The object as mutating admission leaves it, with the defaults of what that added."""
+    mutated = admission.mutate(store, kind, obj, old, options, subresource)
+    return mutated if mutated is obj else checked(kind, mutated, obj, options)
+
+
+# Update
 
 
 def update(
     store: Store, kind: Kind, name: str, obj: Object, namespace: str, options: WriteOptions, subresource: str
 ) -> Version:
     """Replace an object, or its status. Raises StatusError: 400, 404, 409, 422."""
-    _check_subresource(kind, subresource)
+    check_subresource(kind, subresource)
     obj = copied(obj)
-    check_shape(kind, obj)
-    version = store.get(kind, name, namespace)
+    check_identity(store, kind, obj)
+    version = store.find(kind, (namespace if kind.namespaced else "", name))
+    convert = from_storage(kind)
+    old = None if version is None else version.obj if convert is None else convert(version.obj)
+    obj = checked(kind, obj, old, options)
     metadata = checked_metadata(obj)
-    report_unknown(kind, unknown_metadata(obj), options)
-    if not metadata.get("resourceVersion") and (kind.custom is not None or kind.plural in _CONDITIONAL_ONLY):
-        cause = Cause(
-            "FieldValueInvalid", "Invalid value: 0x0: must be specified for an update", "metadata.resourceVersion"
-        )
-        raise invalid(kind.name, kind.group, name, [cause])
-    return _replace(store, kind, version, obj, options, subresource)
+    if not kind.namespaced:
+        metadata.pop("namespace", None)
+    check_address(metadata, name, namespace if kind.namespaced else "")
+    if version is None or old is None:
+        if kind.plural in CREATED_BY_UPDATE and kind.custom is None and not subresource:
+            return create(store, kind, {**obj, "metadata": {**metadata, "resourceVersion": ""}}, namespace, options)
+        raise not_found(kind.plural, kind.group, name)
+    check_uid(kind, old, metadata)
+    must_say = kind.custom is not None or kind.plural in CONDITIONAL_ONLY
+    if must_say and not sent_version(metadata):
+        raise must_have_version(kind.plural, kind.group, name)
+    return replace(store, kind, version, {**obj, "metadata": metadata}, options, subresource)
 
 
-def _check_subresource(kind: Kind, subresource: str) -> None:
+def check_subresource(kind: Kind, subresource: str) -> None:
+    """Raise StatusError 404 for a subresource without updates, 501 for one that only a real server has."""
     if subresource in ("", "status") and (not subresource or kind.has_status):
         return
     if subresource == "finalize" and kind.name == "Namespace":
         return
-    if subresource in ("scale", "resize", "ephemeralcontainers", "proxy", "exec", "attach", "portforward"):
+    refuse_unsupported(kind, subresource)
+    raise unknown_resource()
+
+
+_UNSUPPORTED = {
+    "pods": ("resize", "ephemeralcontainers", "proxy", "exec", "attach", "portforward"),
+    "deployments": ("scale",),
+    "replicasets": ("scale",),
+    "statefulsets": ("scale",),
+    "services": ("proxy",),
+    "nodes": ("proxy",),
+}
+
+
+def refuse_unsupported(kind: Kind, subresource: str) -> None:
+    """Raise StatusError 501 for what a real server has and this one does not."""
+    if kind.custom is None and subresource in _UNSUPPORTED.get(kind.plural, ()):
         raise not_implemented(f"the subresource {kind.plural}/{subresource}")
-    raise StatusError(404, "NotFound", "the server could not find the requested resource")
 
 
-def _replace(
+def replace(
     store: Store,
     kind: Kind,
     version: Version,
@@ -167,29 +249,39 @@ def _replace(
     """Make `obj` (in the form of `kind`) the next version. `managers` given: ownership is decided already."""
     convert = from_storage(kind)
     old = version.obj if convert is None else convert(version.obj)
-    sent = checked_metadata(obj)
-    sent_managed = sent.get("managedFields")
-    metadata = carry_over(kind, old, sent)
-    obj = _restricted(kind, old, {**obj, "metadata": metadata}, subresource)
-    obj = prepared(kind, obj, old, options)
-    obj = _with_generation(kind, old, obj)
+    if managers is not None:
+        obj = checked(kind, obj, old, options)
+    sent = obj["metadata"]
+    check_version(kind, old, sent)
+    wrong = immutable_causes(kind, old, sent)
+    metadata = distinct_owners(carry_over(old, sent), options.warnings)
+    obj = {"apiVersion": kind.api_version, "kind": kind.name, **obj, "metadata": metadata}
+    obj = restricted(kind, old, obj, subresource)
     if managers is None:
-        base = version.managers
-        if sent_managed is not None and sent_managed != old["metadata"].get("managedFields"):
-            base = decode(sent_managed)
-        changes = compare(old, obj, kind.shape)
-        if not _differs(old, obj) and base is version.managers:
-            return version
-        managers = after_update(base, changes, options.manager, kind.api_version, subresource, store.timestamp())
-    elif not _differs(old, obj) and managers == version.managers:
-        return version
+        base = version.managers if subresource else owners_of_request(sent.get("managedFields"), version.managers)
+        now = store.timestamp()
+        managers = (
+            base
+            if not differs(old, obj)
+            else owners_after_update(kind, base, old, obj, options.manager, subresource, now)
+        )
+    obj = _admitted(store, kind, obj, old, options, subresource)
+    if not subresource:
+        obj = api_lifecycles.on_update(store, kind, obj, old)
+    obj = _with_generation(kind, old, obj)
     name = old["metadata"]["name"]
-    _refuse(kind, name, causes_of(kind, obj["metadata"], old["metadata"]) + _kind_causes(kind, obj, old))
+    changed = differs(old, obj)
+    if changed or wrong:
+        _refuse(kind, name, wrong + causes_of(kind, obj["metadata"], old["metadata"]) + _kind_causes(kind, obj, old))
+    admission.validate(store, kind, obj, old, options, subresource)
+    if not changed and managers == version.managers:
+        return version
     key: Key = (old["metadata"].get("namespace", ""), name)
-    return _commit(store, kind, key, obj, managers, options)
+    return commit(store, kind, key, obj, managers, options)
 
 
-def _differs(old: Object, new: Object) -> bool:
+def differs(old: Object, new: Object) -> bool:
+    """Whether two versions differ in anything but ownership."""
     for name, value in new.items():
         if name == "metadata":
             before = {k: v for k, v in old["metadata"].items() if k != "managedFields"}
@@ -200,28 +292,38 @@ def _differs(old: Object, new: Object) -> bool:
     return len(old) != len(new)
 
 
-def _restricted(kind: Kind, old: Object, new: Object, subresource: str) -> Object:
+_KEPT_BY_STATUS = {"Pod": ("ownerReferences",), "Deployment": ("labels",), "CustomResourceDefinition": ("*",)}
+"""Metadata that a write to the status of a built-in kind leaves alone; `*` is all of it."""
+
+
+def restricted(kind: Kind, old: Object, new: Object, subresource: str) -> Object:
     """What this endpoint may write of `new`; the rest is taken from `old`."""
     if subresource == "finalize":
         spec = {**(old.get("spec") or {}), "finalizers": (new.get("spec") or {}).get("finalizers") or []}
         return {**old, "spec": spec}
     if subresource == "status":
-        if kind.custom is not None:
-            kept = {**old}
-        else:
-            owners = {name: old["metadata"][name] for name in ("ownerReferences",) if name in old["metadata"]}
-            metadata = {name: value for name, value in new["metadata"].items() if name != "ownerReferences"}
-            kept = {**old, "metadata": {**metadata, **owners}}
+        kept = {**old, "metadata": _status_metadata(kind, old["metadata"], new["metadata"])}
         kept.pop("status", None)
         return {**kept, "status": new["status"]} if "status" in new else kept
+    if kind.name == "Namespace":
+        return {**new, "spec": old["spec"], "status": old["status"]}
     if not kind.has_status:
         return new
     kept = {name: value for name, value in new.items() if name != "status"}
     return {**kept, "status": old["status"]} if "status" in old else kept
 
 
+def _status_metadata(kind: Kind, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    kept = ("*",) if kind.custom is not None else _KEPT_BY_STATUS.get(kind.name, ())
+    if kept == ("*",):
+        return old
+    metadata = {name: value for name, value in new.items() if name not in kept}
+    return {**metadata, **{name: old[name] for name in kept if name in old}}
+
+
 def _with_generation(kind: Kind, old: Object, new: Object) -> Object:
-    if not kind.generation:
+    if not kind.generation or kind.name == "PriorityClass":
+        # A priority class begins with a generation that never grows.
         return new
     ignored = ("metadata", "status") if kind.has_status else ("metadata",)
     before = {name: value for name, value in old.items() if name not in ignored}
@@ -232,119 +334,7 @@ def _with_generation(kind: Kind, old: Object, new: Object) -> Object:
     return {**new, "metadata": {**new["metadata"], "generation": generation}}
 
 
-def patch(
-    store: Store,
-    kind: Kind,
-    name: str,
-    patch: Any,
-    patch_type: str,
-    namespace: str,
-    options: WriteOptions,
-    subresource: str,
-) -> Version:
-    """Patch an object or its status. Raises StatusError: 400, 404, 409, 415, 422."""
-    _check_subresource(kind, subresource)
-    patch = copied(patch)
-    if patch_type == PatchType.STRATEGIC and kind.custom is not None:
-        raise unsupported_media_type(
-            "the body of the request was in an unknown format - accepted media types include: "
-            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
-        )
-    version = store.get(kind, name, namespace)
-    convert = from_storage(kind)
-    old = version.obj if convert is None else convert(version.obj)
-    try:
-        match patch_type:
-            case PatchType.JSON:
-                new = apply_json_patch(old, patch)
-            case PatchType.MERGE:
-                new = _object(apply_merge_patch(old, _object(patch)))
-            case PatchType.STRATEGIC:
-                new = apply_strategic_patch(old, patch, kind.shape)
-            case _:
-                raise unsupported_media_type(f"the patch type {patch_type!r} is not supported")
-    except PatchError as error:
-        text = f"the server rejected our request due to an error in our request: {error}"
-        raise StatusError(422, "Invalid", text, name, kind.group, kind.name) from None
-    check_shape(kind, _object(new))
-    report_unknown(kind, unknown_metadata(new), options)
-    return _replace(store, kind, version, new, options, subresource)
-
-
-def _object(value: Any) -> Object:
-    if not isinstance(value, dict):
-        raise bad_request("the patch does not yield a JSON object")
-    return value
-
-
-def apply(
-    store: Store,
-    kind: Kind,
-    name: str,
-    config: Object,
-    namespace: str,
-    options: WriteOptions,
-    force: bool,
-    subresource: str,
-) -> tuple[Version, bool]:
-    """Server-side apply. Raises StatusError: 400, 404 (status of a missing object), 409 with causes, 422."""
-    _check_subresource(kind, subresource)
-    config = copied(config)
-    check_shape(kind, config, complete=True)
-    if not options.manager:
-        text = 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'
-        raise bad_request(text)
-    metadata = checked_metadata(config)
-    report_unknown(kind, unknown_metadata(config), options)
-    if metadata.get("managedFields"):
-        raise bad_request("metadata.managedFields must be nil")
-    if metadata.setdefault("name", name) != name:
-        raise bad_request(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
-    applier = Manager(options.manager, APPLY, kind.api_version, subresource, store.timestamp(), {})
-    claim = _claim(kind, {**config, "metadata": metadata}, subresource)
-    key: Key = ((namespace or metadata.get("namespace") or "default") if kind.namespaced else "", name)
-    version = store.find(kind, key)
-    try:
-        if version is None:
-            return _apply_new(store, kind, key, claim, applier, options), True
-        convert = from_storage(kind)
-        live = version.obj if convert is None else convert(version.obj)
-        applied = apply_configuration(live, version.managers, claim, kind.shape, applier, force=force)
-    except ValueError as error:
-        raise invalid(kind.name, kind.group, name, [invalid_value("", None, str(error))]) from None
-    except StatusError as error:
-        if error.reason == "Conflict" and not error.name:
-            error.name, error.group, error.kind = name, kind.group, kind.plural
-        raise
-    return _replace(store, kind, version, applied.obj, options, subresource, applied.managers), False
-
-
-def _claim(kind: Kind, config: Object, subresource: str) -> Object:
-    """The part of a configuration that this endpoint can apply."""
-    if subresource == "status":
-        kept: Object = {name: config[name] for name in ("apiVersion", "kind", "status") if name in config}
-        metadata = config["metadata"]
-        if kind.custom is not None:
-            names = ("name", "namespace", "uid", "resourceVersion")
-            metadata = {name: metadata[name] for name in names if name in metadata}
-        return {**kept, "metadata": metadata}
-    if kind.has_status:
-        return {name: value for name, value in config.items() if name != "status"}
-    return config
-
-
-def _apply_new(
-    store: Store, kind: Kind, key: Key, config: Object, applier: Manager, options: WriteOptions
-) -> Version:
-    if applier.subresource:
-        raise not_found(kind.plural, kind.group, key[1])
-    if config["metadata"].get("uid"):
-        why = f"Precondition failed: UID in precondition: {config['metadata']['uid']}, UID in object meta: "
-        raise conflict(kind.plural, kind.group, key[1], why)
-    empty: Object = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
-    applied = apply_configuration(empty, (), config, kind.shape, applier, force=True)
-    metadata = _identified(store, kind, applied.obj, key[0])
-    return _insert(store, kind, {**applied.obj, "metadata": metadata}, options, applied.managers)
+# Storing
 
 
 def _kind_causes(kind: Kind, obj: Object, old: Object | None) -> list[Cause]:
@@ -355,18 +345,39 @@ def _kind_causes(kind: Kind, obj: Object, old: Object | None) -> list[Cause]:
 
 def _refuse(kind: Kind, name: str, causes: list[Cause]) -> None:
     if causes:
-        raise invalid(kind.name, kind.group, name, causes)
+        # Events of both groups are judged as those of the core group.
+        raise invalid(kind.name, "" if kind.storage == "events" else kind.group, name, causes)
 
 
-def _commit(store: Store, kind: Kind, key: Key, obj: Object, managers: Managers, options: WriteOptions) -> Version:
+def commit(store: Store, kind: Kind, key: Key, obj: Object, managers: Managers, options: WriteOptions) -> Version:
+    """Store the next version of an object, or make it go when nothing holds it any more."""
     stored_form = to_storage(kind)
     stored = obj if stored_form is None else stored_form(obj)
-    if "deletionTimestamp" in stored["metadata"] and not options.dry_run and api_deletion.ready_to_go(stored):
-        return store.remove(kind, key, stored)
-    version = store.commit(kind, key, stored, managers, dry_run=options.dry_run, limit_bytes=MAX_OBJECT_BYTES)
-    if kind.plural == "namespaces" and not options.dry_run:
-        api_deletion.finish_namespace(store, key[1])
-    return version
+    if options.dry_run:
+        return _not_stored(store, kind, key, stored, managers)
+    if "deletionTimestamp" in stored["metadata"] and api_deletion.ready_to_go(stored):
+        return api_deletion.removed(store, kind, key, stored)
+    return _committed(store, kind, key, stored, managers, dry_run=False)
+
+
+def _committed(store: Store, kind: Kind, key: Key, obj: Object, managers: Managers, *, dry_run: bool) -> Version:
+    try:
+        return store.commit(kind, key, obj, managers, dry_run=dry_run, limit_bytes=MAX_OBJECT_BYTES)
+    except StatusError as error:
+        if error.code != 413:
+            raise
+        # The store refuses it, and a real server passes that on.
+        raise internal("etcdserver: request is too large") from None
+
+
+def _not_stored(store: Store, kind: Kind, key: Key, obj: Object, managers: Managers) -> Version:
+    """The answer to a dry run: the object would have a version of its own only once it is stored."""
+    version = _committed(store, kind, key, obj, managers, dry_run=True)
+    metadata = {name: value for name, value in version.obj["metadata"].items() if name != "resourceVersion"}
+    previous = store.find(kind, key)
+    if previous is not None:
+        metadata["resourceVersion"] = previous.obj["metadata"]["resourceVersion"]
+    return Version({**version.obj, "metadata": metadata}, version.number, managers)
 
 
 _encode = msgspec.json.encode

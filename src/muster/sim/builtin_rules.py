@@ -1,332 +1,260 @@
-"""Defaults and validation of built-in kinds: what the simulated fleet, the controllers and kubectl rely on.
+"""Validation of built-in kinds: what the simulated fleet, the controllers, kubectl and Helm rely on.
 
-Fields of built-in kinds that no rule here mentions are stored as they come.
+The fields have their types already (`builtin_fields`). What no rule here mentions is stored as it comes.
 """
 
 from __future__ import annotations
 
+import base64
+import json
+import re
+from ipaddress import ip_network
 from typing import Any
 
 from muster.kube.api import Object
+from muster.sim import admission_rules
+from muster.sim.api_conversion import to_storage
 from muster.sim.api_kinds import Kind
-from muster.sim.api_status import Cause, StatusError, forbidden_field, invalid_value, required, unsupported_value
+from muster.sim.api_status import Cause, forbidden_field, invalid_value, required, unsupported_value
 from muster.sim.custom_resources import crd_causes
-from muster.sim.selectors import from_label_selector
+from muster.sim.event_rules import event_causes
+from muster.sim.pod_rules import amounts_causes, pod_causes, taint_causes
+from muster.sim.workload_rules import selector_causes, service_causes, workload_causes
 
 _WORKLOADS = ("Deployment", "DaemonSet", "ReplicaSet", "StatefulSet", "Job")
-_MUTABLE_POD_SPEC = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates")
-_TAINT_EFFECTS = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
-_POD_PHASES = ["Pending", "Running", "Succeeded", "Failed", "Unknown"]
-
-
-def on_create(kind: Kind, obj: Object) -> Object:
-    """The object with defaults, and with the status that a new object of this kind begins with."""
-    name = obj["metadata"]["name"]
-    match kind.name:
-        case "Namespace":
-            labels = {**(obj["metadata"].get("labels") or {}), "kubernetes.io/metadata.name": name}
-            return {
-                **obj,
-                "metadata": {**obj["metadata"], "labels": labels},
-                "spec": {**(obj.get("spec") or {}), "finalizers": ["kubernetes"]},
-                "status": {"phase": "Active"},
-            }
-        case "Pod":
-            spec = _pod_defaults(obj.get("spec") or {})
-            return {**obj, "spec": spec, "status": {"phase": "Pending", "qosClass": _qos(spec)}}
-        case "Node":
-            return {**obj, "spec": obj.get("spec") or {}, "status": obj.get("status") or {}}
-        case "Secret":
-            return _secret(obj)
-        case _ if kind.has_status and not kind.keeps_status_on_create:
-            return {**obj, "status": {}}
-        case _:
-            return obj
-
-
-def on_update(kind: Kind, obj: Object) -> Object:
-    """Defaults for an updated object."""
-    match kind.name:
-        case "Secret":
-            return _secret(obj)
-        case "Pod" if isinstance(obj.get("spec"), dict):
-            return {**obj, "spec": _pod_defaults(obj["spec"])}
-        case "Namespace":
-            labels = {**(obj["metadata"].get("labels") or {}), "kubernetes.io/metadata.name": obj["metadata"]["name"]}
-            return {**obj, "metadata": {**obj["metadata"], "labels": labels}}
-        case _:
-            return obj
-
-
-def _secret(obj: Object) -> Object:
-    import base64
-
-    secret = {name: value for name, value in obj.items() if name != "stringData"}
-    plain = obj.get("stringData") or {}
-    if plain:
-        coded = {name: base64.b64encode(str(value).encode()).decode() for name, value in plain.items()}
-        secret["data"] = {**(secret.get("data") or {}), **coded}
-    secret.setdefault("type", "Opaque")
-    return secret
-
-
-_POD_DEFAULTS: dict[str, Any] = {
-    "restartPolicy": "Always",
-    "terminationGracePeriodSeconds": 30,
-    "dnsPolicy": "ClusterFirst",
-    "securityContext": {},
-    "schedulerName": "default-scheduler",
-    "enableServiceLinks": True,
-}
-_CONTAINER_DEFAULTS: dict[str, Any] = {
-    "resources": {},
-    "terminationMessagePath": "/dev/termination-log",
-    "terminationMessagePolicy": "File",
-}
-
-
-def _pod_defaults(spec: dict[str, Any]) -> dict[str, Any]:
-    missing = {name: value for name, value in _POD_DEFAULTS.items() if name not in spec}
-    filled = {**spec, **missing} if missing else dict(spec)
-    for name in ("containers", "initContainers"):
-        containers = spec.get(name)
-        if isinstance(containers, list):
-            filled[name] = [_container_defaults(c) if isinstance(c, dict) else c for c in containers]
-    return spec if filled == spec else filled
-
-
-def _container_defaults(container: dict[str, Any]) -> dict[str, Any]:
-    defaults = dict(_CONTAINER_DEFAULTS)
-    image = container.get("image")
-    if isinstance(image, str):
-        tag = image.rpartition("/")[2].partition(":")[2]
-        defaults["imagePullPolicy"] = "Always" if tag in ("", "latest") and "@" not in image else "IfNotPresent"
-    missing = {name: value for name, value in defaults.items() if name not in container}
-    filled = {**container, **missing} if missing else dict(container)
-    resources = filled.get("resources")
-    if isinstance(resources, dict) and isinstance(resources.get("limits"), dict):
-        requests = {**resources["limits"], **(resources.get("requests") or {})}
-        if requests != resources.get("requests"):
-            filled["resources"] = {**resources, "requests": requests}
-    return filled
-
-
-def _qos(spec: dict[str, Any]) -> str:
-    containers = [c for c in spec.get("containers") or [] if isinstance(c, dict)]
-    parts = [c.get("resources") or {} for c in containers]
-    wanted = [
-        {k: v for k, v in (p.get(which) or {}).items() if k in ("cpu", "memory")} for p in parts for which in _BOTH
-    ]
-    if not any(wanted):
-        return "BestEffort"
-    pairs = list(zip(wanted[::2], wanted[1::2], strict=True))
-    return "Guaranteed" if all(r == lim and len(lim) == 2 for r, lim in pairs) else "Burstable"
-
-
-_BOTH = ("requests", "limits")
+_MAX_DATA_BYTES = 1024 * 1024
+_MAX_PRIORITY = 1_000_000_000
+_UNHEALTHY = ["AlwaysAllow", "IfHealthyBudget"]
+_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_KEY_ADVICE = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  "
+    "or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+_PERCENT_ADVICE = (
+    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for "
+    "validation is '[0-9]+%')"
+)
+_FROZEN_DATA = "field is immutable when `immutable` is set"
+_TOO_LONG = f"Too long: may not be more than {_MAX_DATA_BYTES} bytes"
+_IMMUTABLE = "field is immutable"
 
 
 def causes_of(kind: Kind, obj: Object, old: Object | None) -> list[Cause]:
     """What is wrong with a built-in object (None as `old`: it is new)."""
-    causes = _type_causes(kind, obj, old or {})
-    if causes:
-        return causes
     match kind.name:
         case "Pod":
-            return _pod_causes(obj, old)
+            return pod_causes(obj, old)
         case "Node":
-            return _node_causes(obj)
+            return _node_causes(obj, old)
         case "PodDisruptionBudget":
-            return _budget_causes(obj)
-        case "ConfigMap" | "Secret":
-            return _data_causes(obj, old)
+            return _budget_causes(obj, old)
+        case "ConfigMap":
+            return _config_causes(obj, old)
+        case "Secret":
+            return _secret_causes(obj, old)
+        case "Service":
+            return service_causes(obj, old)
         case "Lease":
             return _lease_causes(obj)
-        case "Namespace" if old is not None and (obj.get("spec") or {}) != (old.get("spec") or {}):
-            return [forbidden_field("spec", "finalizers change through the finalize subresource only")]
+        case "Event":
+            return _event_causes(kind, obj, old)
+        case "PriorityClass":
+            return _priority_causes(obj, old)
         case "CustomResourceDefinition":
             return crd_causes(obj, old)
         case name if name in _WORKLOADS:
-            return _workload_causes(kind.name, obj, old)
+            return workload_causes(kind.name, obj, old)
         case _:
-            return []
+            return admission_rules.causes_of(kind, obj, old)
 
 
-_OBJECTS = (
-    "spec",
-    "status",
-    "spec.selector",
-    "spec.template",
-    "spec.template.spec",
-    "involvedObject",
-    "source",
-    "series",
-)
-_LISTS_OF_OBJECTS = (
-    *("spec.containers", "spec.initContainers", "spec.taints", "spec.tolerations", "spec.ports", "status.conditions"),
-    *("status.containerStatuses", "status.addresses", "spec.template.spec.containers", "secrets"),
-)
-_WHOLE_NUMBERS = ("spec.replicas", "spec.terminationGracePeriodSeconds", "spec.completions", "count")
-_TEXTS = ("spec.nodeName", "status.phase", "status.reason", "reason", "message")
+def _event_causes(kind: Kind, obj: Object, old: Object | None) -> list[Cause]:
+    convert = to_storage(kind)
+    if convert is None:
+        return event_causes(obj, old, strict=False)
+    return event_causes(convert(obj), None if old is None else convert(old), strict=True)
 
 
-_TYPED: tuple[tuple[tuple[str, ...], type, str], ...] = tuple(
-    (tuple(path.split(".")), wanted, word)
-    for paths, wanted, word in (
-        (_OBJECTS, dict, "an object"),
-        (_LISTS_OF_OBJECTS, list, "a list of objects"),
-        (_WHOLE_NUMBERS, int, "a whole number"),
-        (_TEXTS, str, "a string"),
-    )
-    for path in paths
-)
-
-
-def _type_causes(kind: Kind, obj: Object, old: Object) -> list[Cause]:
-    """Changed fields that the server itself reads and that are not of their JSON type."""
-    changed = [name for name in kind.top if name in obj and obj[name] is not old.get(name)]
+def _node_causes(obj: Object, old: Object | None) -> list[Cause]:
+    spec, status = obj["spec"], obj["status"]
+    before = {} if old is None else old["spec"]
     causes: list[Cause] = []
-    if not changed:
+    if old is None or status is not old["status"]:
+        for name in ("capacity", "allocatable"):
+            causes += amounts_causes(status.get(name) or {}, f"status.{name}")
+    if old is not None and spec is before:
         return causes
-    for path, wanted, word in _TYPED:
-        if path[0] not in changed:
-            continue
-        value: Any = obj
-        for name in path:
-            value = value.get(name) if isinstance(value, dict) else None
-        fits = value is None or (isinstance(value, wanted) and not isinstance(value, bool))
-        if fits and isinstance(value, list):
-            fits = all(isinstance(item, dict) for item in value)
-        if not fits:
-            causes.append(invalid_value(".".join(path), value, f"must be {word}"))
-    return causes
+    ranges, former = spec.get("podCIDRs") or [], before.get("podCIDRs") or []
+    for at, text in enumerate(ranges):
+        if not _is_range(text):
+            detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+            causes.append(invalid_value(f"spec.podCIDRs[{at}]", text, detail))
+    if sum("." in text for text in ranges) > 1 or sum(":" in text for text in ranges) > 1:
+        detail = "may specify no more than one CIDR for each IP family"
+        causes.append(invalid_value("spec.podCIDRs", ranges, detail))
+    if former and ranges != former:
+        detail = 'node updates may not change podCIDR except from "" to valid'
+        causes.append(forbidden_field("spec.podCIDRs", detail))
+    provider = before.get("providerID")
+    if provider and provider != spec.get("providerID"):
+        verb = "modified" if spec.get("providerID") else "cleared"
+        causes.append(invalid_value("spec.providerID", None, f"field cannot be {verb} once set"))
+    # A real server names the taints below metadata.
+    return causes + taint_causes(spec.get("taints") or [], "metadata.taints")
 
 
-def _pod_causes(obj: Object, old: Object | None) -> list[Cause]:
-    spec = obj.get("spec") or {}
-    causes = _pod_spec_causes(spec, "spec")
-    phase = (obj.get("status") or {}).get("phase")
-    if phase and phase not in _POD_PHASES:
-        causes.append(unsupported_value("status.phase", phase, _POD_PHASES))
-    if old is not None and _frozen_pod_spec(spec) != _frozen_pod_spec(old.get("spec") or {}):
-        detail = (
-            "pod updates may not change fields other than `spec.containers[*].image`, "
-            "`spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, "
-            "`spec.terminationGracePeriodSeconds` and additions to `spec.tolerations`"
-        )
-        causes.append(forbidden_field("spec", detail))
-    if old is not None:
-        before = (old.get("spec") or {}).get("tolerations") or []
-        if any(toleration not in (spec.get("tolerations") or []) for toleration in before):
-            causes.append(
-                forbidden_field(
-                    "spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"
-                )
-            )
-    return causes
-
-
-def _pod_spec_causes(spec: dict[str, Any], path: str) -> list[Cause]:
-    containers = spec.get("containers")
-    if not isinstance(containers, list) or not containers:
-        return [required(f"{path}.containers")]
-    causes = []
-    seen: list[str] = []
-    for at, container in enumerate(containers):
-        where = f"{path}.containers[{at}]"
-        if not isinstance(container, dict):
-            causes.append(invalid_value(where, container, "must be an object"))
-            continue
-        causes += [
-            required(f"{where}.{name}")
-            for name in ("name", "image")
-            if not isinstance(container.get(name), str) or not container[name]
-        ]
-        if container.get("name") in seen:
-            causes.append(Cause("FieldValueDuplicate", f'Duplicate value: "{container["name"]}"', f"{where}.name"))
-        seen.append(str(container.get("name")))
-    policy = spec.get("restartPolicy")
-    if policy not in (None, "Always", "OnFailure", "Never"):
-        causes.append(unsupported_value(f"{path}.restartPolicy", policy, ["Always", "OnFailure", "Never"]))
-    return causes
-
-
-def _frozen_pod_spec(spec: dict[str, Any]) -> dict[str, Any]:
-    """The part of a pod's spec that no update may change."""
-    frozen = {name: value for name, value in spec.items() if name not in _MUTABLE_POD_SPEC}
-    for name in ("containers", "initContainers"):
-        if isinstance(spec.get(name), list):
-            frozen[name] = [{k: v for k, v in c.items() if k not in ("image", "imagePullPolicy")} for c in spec[name]]
-    return frozen
-
-
-def _node_causes(obj: Object) -> list[Cause]:
-    causes: list[Cause] = []
-    taints = (obj.get("spec") or {}).get("taints") or []
-    if not isinstance(taints, list):
-        return [invalid_value("spec.taints", taints, "must be a list")]
-    seen: list[tuple[Any, Any]] = []
-    for at, taint in enumerate(taints):
-        where = f"spec.taints[{at}]"
-        if not isinstance(taint, dict) or not taint.get("key"):
-            causes.append(required(f"{where}.key"))
-            continue
-        if taint.get("effect") not in _TAINT_EFFECTS:
-            causes.append(unsupported_value(f"{where}.effect", taint.get("effect"), _TAINT_EFFECTS))
-        if (taint["key"], taint.get("effect")) in seen:
-            causes.append(Cause("FieldValueDuplicate", f'Duplicate value: "{taint["key"]}"', where))
-        seen.append((taint["key"], taint.get("effect")))
-    return causes
-
-
-def _budget_causes(obj: Object) -> list[Cause]:
-    spec = obj.get("spec") or {}
-    causes = []
-    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
-        causes.append(invalid_value("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
-    for name in ("minAvailable", "maxUnavailable"):
-        value = spec.get(name)
-        percent = isinstance(value, str) and value.endswith("%") and value[:-1].isdigit() and int(value[:-1]) <= 100
-        whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-        if value is not None and not percent and not whole:
-            causes.append(
-                invalid_value(f"spec.{name}", value, "must be a whole number from 0 or a percentage up to 100%")
-            )
+def _is_range(text: str) -> bool:
     try:
-        from_label_selector(spec.get("selector"))
-    except (StatusError, AttributeError, TypeError) as error:
-        causes.append(invalid_value("spec.selector", None, str(error)))
+        ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return "/" in text
+
+
+def _budget_causes(obj: Object, old: Object | None) -> list[Cause]:
+    spec = obj["spec"]
+    if old is not None and spec is old["spec"]:
+        return []
+    causes: list[Cause] = []
+    if "minAvailable" in spec and "maxUnavailable" in spec:
+        told = {
+            "MinAvailable": spec["minAvailable"],
+            "Selector": spec.get("selector"),
+            "MaxUnavailable": spec["maxUnavailable"],
+            "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy"),
+        }
+        causes.append(invalid_value("spec", told, "minAvailable and maxUnavailable cannot be both set"))
+    for name in ("minAvailable", "maxUnavailable"):
+        if name in spec:
+            causes += _amount_causes(spec[name], f"spec.{name}")
+    causes += selector_causes(spec.get("selector"), "spec.selector")
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy is not None and policy not in _UNHEALTHY:
+        causes.append(unsupported_value("spec.unhealthyPodEvictionPolicy", policy, _UNHEALTHY))
     return causes
 
 
-def _data_causes(obj: Object, old: Object | None) -> list[Cause]:
-    data = obj.get("data") or {}
-    if not isinstance(data, dict) or not all(isinstance(value, str) for value in data.values()):
-        return [invalid_value("data", None, "must be an object whose values are strings")]
-    if old is not None and old.get("immutable") and data != (old.get("data") or {}):
-        return [forbidden_field("data", "field is immutable when `immutable` is set")]
-    return []
+def _amount_causes(value: int | str, path: str) -> list[Cause]:
+    """A number of pods, or a share of them."""
+    if isinstance(value, int):
+        return [] if value >= 0 else [invalid_value(path, value, "must be greater than or equal to 0")]
+    if not re.fullmatch(r"[0-9]+%", value):
+        return [invalid_value(path, value, _PERCENT_ADVICE)]
+    return [] if int(value[:-1]) <= 100 else [invalid_value(path, value, "must not be greater than 100%")]
+
+
+# Configuration
+
+
+def _key_faults(key: str) -> list[str]:
+    faults = ["must be no more than 253 characters"] if len(key) > 253 else []
+    if not _KEY.fullmatch(key):
+        faults.append(_KEY_ADVICE)
+    if key == ".":
+        faults.append("must not be '.'")
+    elif key == "..":
+        faults.append("must not be '..'")
+    elif key.startswith(".."):
+        faults.append("must not start with '..'")
+    return faults
+
+
+def _key_causes(values: dict[str, Any], path: str) -> list[Cause]:
+    return [invalid_value(f"{path}[{key}]", key, fault) for key in values for fault in _key_faults(key)]
+
+
+def _frozen_causes(obj: Object, old: Object | None, fields: tuple[str, ...]) -> list[Cause]:
+    """Changes of an object that calls itself immutable."""
+    if old is None or not old.get("immutable"):
+        return []
+    causes = [] if obj.get("immutable") else [forbidden_field("immutable", _FROZEN_DATA)]
+    return causes + [forbidden_field(name, _FROZEN_DATA) for name in fields if obj.get(name) != old.get(name)]
+
+
+def _decoded_length(text: str) -> int:
+    return len(text) * 3 // 4 - text[-2:].count("=")
+
+
+def _config_causes(obj: Object, old: Object | None) -> list[Cause]:
+    data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
+    causes = _frozen_causes(obj, old, ("data", "binaryData"))
+    if old is not None and obj.get("data") is old.get("data") and obj.get("binaryData") is old.get("binaryData"):
+        return causes
+    causes += _key_causes(data, "data")
+    doubled = [key for key in data if key in binary]
+    causes += [invalid_value(f"data[{key}]", key, "duplicate of key present in binaryData") for key in doubled]
+    causes += _key_causes(binary, "binaryData")
+    size = sum(len(value.encode()) for value in data.values()) + sum(map(_decoded_length, binary.values()))
+    if size > _MAX_DATA_BYTES:
+        causes.append(Cause("FieldValueTooLong", _TOO_LONG, "[]"))
+    return causes
+
+
+_NEEDED = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
+
+
+def _secret_causes(obj: Object, old: Object | None) -> list[Cause]:
+    data, kind = obj.get("data") or {}, obj["type"]
+    causes: list[Cause] = []
+    if old is not None and old["type"] != kind:
+        causes.append(invalid_value("type", kind, _IMMUTABLE))
+    causes += _frozen_causes(obj, old, ("data",)) + _key_causes(data, "data")
+    if sum(map(_decoded_length, data.values())) > _MAX_DATA_BYTES:
+        causes.append(Cause("FieldValueTooLong", _TOO_LONG, "data"))
+    causes += [required(f"data[{key}]") for key in _NEEDED.get(kind, ()) if key not in data]
+    if kind in ("kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson"):
+        key = _NEEDED[kind][0]
+        if key in data and not _is_json(base64.b64decode(data[key])):
+            text = "unexpected end of JSON input"
+            causes.append(invalid_value(f"data[{key}]", "<secret contents redacted>", text))
+    account = "kubernetes.io/service-account.name"
+    if kind == "kubernetes.io/service-account-token" and not (obj["metadata"].get("annotations") or {}).get(account):
+        causes.append(required(f"metadata.annotations[{account}]"))
+    return causes
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        json.loads(raw)
+    except ValueError:
+        return False
+    return True
 
 
 def _lease_causes(obj: Object) -> list[Cause]:
-    spec = obj.get("spec") or {}
+    spec = obj["spec"]
     causes = []
     duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
-    if duration is not None and (not isinstance(duration, int) or duration <= 0):
+    if duration is not None and duration <= 0:
         causes.append(invalid_value("spec.leaseDurationSeconds", duration, "must be greater than 0"))
-    if transitions is not None and (not isinstance(transitions, int) or transitions < 0):
+    if transitions is not None and transitions < 0:
         causes.append(invalid_value("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
     return causes
 
 
-def _workload_causes(name: str, obj: Object, old: Object | None) -> list[Cause]:
-    spec = obj.get("spec") or {}
-    template = spec.get("template") or {}
-    causes = _pod_spec_causes(template.get("spec") or {}, "spec.template.spec")
-    if name != "Job" and not spec.get("selector"):
-        causes.append(required("spec.selector"))
-    if old is not None and name != "ReplicaSet":
-        before = (old.get("spec") or {}).get("selector")
-        if before != spec.get("selector"):
-            causes.append(invalid_value("spec.selector", spec.get("selector"), "field is immutable"))
+def _priority_causes(obj: Object, old: Object | None) -> list[Cause]:
+    name, value, policy = obj["metadata"]["name"], obj["value"], obj["preemptionPolicy"]
+    causes: list[Cause] = []
+    if old is not None:
+        if value != old["value"]:
+            causes.append(forbidden_field("value", "may not be changed in an update."))
+        if policy != old["preemptionPolicy"]:
+            causes.append(invalid_value("preemptionPolicy", policy, _IMMUTABLE))
+        return causes
+    if name.startswith("system-"):
+        text = (
+            "priority class names with 'system-' prefix are reserved for system use only. error: "
+            f"{name} is not a known system priority class"
+        )
+        causes.append(forbidden_field("metadata.name", text))
+    elif value > _MAX_PRIORITY:
+        text = f"maximum allowed value of a user defined priority is {_MAX_PRIORITY}"
+        causes.append(forbidden_field("value", text))
+    if policy not in ("PreemptLowerPriority", "Never"):
+        causes.append(unsupported_value("preemptionPolicy", policy, ["PreemptLowerPriority", "Never"]))
     return causes

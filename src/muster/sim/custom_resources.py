@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from muster.kube.api import EventType, Object, ResourceType
+from muster.sim import crd_validation
 from muster.sim.api_kinds import Kind
-from muster.sim.api_names import is_dns_label, is_dns_subdomain
-from muster.sim.api_status import Cause, invalid_value, required, unsupported_value
-from muster.sim.history import Change
-from muster.sim.schema import Schema, prune, read_schema, with_defaults
-from muster.sim.schema_validation import has_rules, validate, validate_rules
+from muster.sim.api_status import Cause, required
+from muster.sim.history import Change, Key
+from muster.sim.managed_fields import owners_after_update
+from muster.sim.schema import Schema, prune, with_defaults
+from muster.sim.schema_reading import read_root
+from muster.sim.schema_rules import NO_FIELD
+from muster.sim.schema_validation import BLOCKING, find_nulls, has_rules, validate, validate_rules
 from muster.sim.shapes import Shape
 
 if TYPE_CHECKING:
     from muster.sim.store import Store
 
+_NOT_CHECKED = (
+    "some validation rules were not checked because the object was invalid; correct the existing errors to complete "
+    "validation"
+)
 _ROOT_FIELDS = ("apiVersion", "kind", "metadata")
 
 
@@ -49,9 +57,14 @@ class CustomSchema:
         before = {name: value for name, value in (old or {}).items() if name not in _ROOT_FIELDS}
         body = prune(body, self.schema, before, "", unknown)
         body = with_defaults(body, self.schema, before)
-        if old is None and self.has_status:
-            body.pop("status", None)
         return {**{name: obj[name] for name in _ROOT_FIELDS if name in obj}, **body}, unknown
+
+    def null_causes(self, obj: Object) -> list[Cause]:
+        """Nulls where the schema allows none and has no default that could stand in."""
+        causes: list[Cause] = []
+        body = {name: value for name, value in obj.items() if name not in _ROOT_FIELDS}
+        find_nulls(body, self.schema, "", causes)
+        return causes
 
     def causes_of(self, obj: Object, old: Object | None) -> list[Cause]:
         """What is wrong with a prepared object. Rules run only on objects that fit the schema."""
@@ -61,7 +74,10 @@ class CustomSchema:
             child = self.schema.properties.get(name)
             if name not in _ROOT_FIELDS and child is not None:
                 validate(value, child, before.get(name), name, causes)
-        if not causes and has_rules(self.schema):
+        if any(cause.reason in BLOCKING for cause in causes):
+            if has_rules(self.schema):
+                causes.append(Cause("FieldValueInvalid", f"Invalid value: null: {_NOT_CHECKED}", NO_FIELD))
+        elif has_rules(self.schema):
             validate_rules(_for_rules(obj), self.schema, None if old is None else _for_rules(old), "", causes)
         return causes
 
@@ -72,75 +88,34 @@ def _for_rules(obj: Object) -> Object:
     return {**obj, "metadata": {name: obj["metadata"][name] for name in names if name in obj["metadata"]}}
 
 
+def crd_defaults(crd: Object) -> Object:
+    """A definition with the names and the conversion that it leaves out."""
+    spec = crd.get("spec")
+    if not isinstance(spec, dict):
+        return crd
+    names: dict[str, Any] = spec.get("names") or {}
+    kind = names.get("kind") or ""
+    filled = {**names}
+    if kind:
+        filled["singular"] = names.get("singular") or kind.lower()
+        filled["listKind"] = names.get("listKind") or f"{kind}List"
+    conversion = spec.get("conversion") or {"strategy": "None"}
+    return {**crd, "spec": {**spec, "names": filled, "conversion": conversion}}
+
+
 def crd_causes(crd: Object, old: Object | None) -> list[Cause]:
-    """What is wrong with a CustomResourceDefinition."""
-    spec = crd.get("spec") or {}
-    names = spec.get("names") or {}
-    causes: list[Cause] = []
-    group, plural = spec.get("group"), names.get("plural")
-    if not isinstance(group, str) or not is_dns_subdomain(group) or "." not in group:
-        causes.append(invalid_value("spec.group", group, "should be a domain with at least one dot"))
-    for name, value in (("plural", plural), ("kind", names.get("kind"))):
-        if not isinstance(value, str) or not is_dns_label(value.lower()):
-            causes.append(required(f"spec.names.{name}"))
-    if crd["metadata"]["name"] != f"{plural}.{group}":
-        detail = 'must be spec.names.plural+"."+spec.group'
-        causes.append(invalid_value("metadata.name", crd["metadata"]["name"], detail))
-    if spec.get("scope") not in ("Cluster", "Namespaced"):
-        causes.append(unsupported_value("spec.scope", spec.get("scope"), ["Cluster", "Namespaced"]))
-    if spec.get("preserveUnknownFields"):
-        causes.append(
-            invalid_value(
-                "spec.preserveUnknownFields",
-                True,
-                "cannot set to true, set x-kubernetes-preserve-unknown-fields to true instead",
-            )
-        )
-    strategy = (spec.get("conversion") or {}).get("strategy", "None")
-    if strategy != "None":
-        text = "the simulated API server converts with strategy None only"
-        causes.append(invalid_value("spec.conversion.strategy", strategy, text))
-    if old is not None:
-        before = old.get("spec") or {}
-        causes += [
-            invalid_value(f"spec.{field}", spec.get(field), "field is immutable")
-            for field in ("group", "scope")
-            if before.get(field) != spec.get(field)
-        ]
-    return causes + _version_causes(spec)
+    """What is wrong with a definition."""
+    return crd_validation.crd_causes(crd_defaults(crd), old)
 
 
-def _version_causes(spec: dict[str, Any]) -> list[Cause]:
-    causes: list[Cause] = []
-    versions = spec.get("versions")
-    if not isinstance(versions, list) or not versions or not all(isinstance(v, dict) for v in versions):
-        return [required("spec.versions", "must have exactly one version marked as storage version")]
-    if sum(v.get("storage") is True for v in versions) != 1:
-        causes.append(invalid_value("spec.versions", None, "must have exactly one version marked as storage version"))
-    for at, version in enumerate(versions):
-        path = f"spec.versions[{at}]"
-        if not isinstance(version.get("name"), str) or not is_dns_label(version["name"]):
-            causes.append(required(f"{path}.name"))
-        raw = (version.get("schema") or {}).get("openAPIV3Schema")
-        if not isinstance(raw, dict):
-            causes.append(required(f"{path}.schema.openAPIV3Schema", "schemas are required"))
-            continue
-        schema = read_schema(raw, f"{path}.schema.openAPIV3Schema", causes)
-        if schema.type != "object":
-            causes.append(
-                invalid_value(f"{path}.schema.openAPIV3Schema.type", schema.type, "must be object at the root")
-            )
-        for name in version.get("subresources") or {}:
-            if name != "status":
-                text = f"the subresource {name!r} is not supported by the simulated API server"
-                causes.append(invalid_value(f"{path}.subresources.{name}", "", text))
-        for at_column, column in enumerate(version.get("additionalPrinterColumns") or ()):
-            causes += [
-                required(f"{path}.additionalPrinterColumns[{at_column}].{field}")
-                for field in ("name", "type", "jsonPath")
-                if not column.get(field)
-            ]
-    return causes
+def crd_begun(crd: Object) -> Object:
+    """A new definition with the status that it has before anybody has looked at it."""
+    versions = crd["spec"].get("versions") or ()
+    stored = [version["name"] for version in versions if version.get("storage") is True]
+    return {
+        **crd,
+        "status": {"acceptedNames": {"kind": "", "plural": ""}, "conditions": None, "storedVersions": stored},
+    }
 
 
 def kinds_of(crd: Object) -> list[Kind]:
@@ -149,12 +124,12 @@ def kinds_of(crd: Object) -> list[Kind]:
     names = spec["names"]
     storage_version = next(v["name"] for v in spec["versions"] if v.get("storage"))
     kinds = []
-    for version in spec["versions"]:
+    for version in sorted(spec["versions"], key=_by_priority):
         if not version.get("served"):
             continue
         raw = version["schema"]["openAPIV3Schema"]
         has_status = "status" in (version.get("subresources") or {})
-        schema = read_schema(raw, "", [])
+        schema = read_root(raw, "", [])
         top = tuple(name for name in schema.properties if name not in _ROOT_FIELDS)
         selectable = tuple(field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or ())
         kinds.append(
@@ -183,7 +158,8 @@ def _columns(version: dict[str, Any]) -> tuple[PrinterColumn, ...]:
             name=column["name"],
             type=column["type"],
             json_path=column["jsonPath"],
-            description=column.get("description", ""),
+            description=column.get("description")
+            or f"Custom resource definition column (in JSONPath format): {column['jsonPath']}",
             priority=column.get("priority", 0),
             format=column.get("format", ""),
         )
@@ -191,21 +167,35 @@ def _columns(version: dict[str, Any]) -> tuple[PrinterColumn, ...]:
     )
 
 
+_STABILITY = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
+
+
+def _by_priority(version: dict[str, Any]) -> tuple[Any, ...]:
+    """The order in which discovery prefers versions: v2, v1, v1beta1, v1alpha1, then others by name."""
+    found = _STABILITY.fullmatch(version["name"])
+    if found is None:
+        return (1, 0, 0, 0, version["name"])
+    rank = {None: 0, "beta": 1, "alpha": 2}[found[2]]
+    return (0, rank, -int(found[1]), -int(found[3] or 0), "")
+
+
 def react(store: Store, change: Change) -> None:
-    """Serve what a definition defines as soon as it exists, and stop when it is gone."""
+    """Serve what a definition defines as soon as its names are accepted, and stop when it is gone."""
     crd = change.current.obj
     spec = crd["spec"]
     group, plural = spec["group"], spec["names"]["plural"]
     if change.type is EventType.DELETED:
+        store.registry.remove(group, plural)
         _remove_instances(store, kinds_of(crd))
-    store.registry.remove(group, plural)
-    if change.type is EventType.DELETED:
         store.drop_storage(f"{plural}.{group}")
+        _judge_others(store, change)
         return
-    for kind in kinds_of(crd):
-        store.registry.add(kind)
-    if (crd.get("status") or {}).get("acceptedNames") != _accepted(spec["names"]):
-        _establish(store, change)
+    status = _judged(store, crd, change.key)
+    if any(c["type"] == "Established" and c["status"] == "True" for c in status["conditions"]):
+        store.registry.remove(group, plural)
+        for kind in kinds_of(crd):
+            store.registry.add(kind)
+    _settle(store, change.key, status)
 
 
 def _remove_instances(store: Store, kinds: list[Kind]) -> None:
@@ -217,34 +207,106 @@ def _remove_instances(store: Store, kinds: list[Kind]) -> None:
                 store.remove(kind, key)
 
 
-def _accepted(names: dict[str, Any]) -> dict[str, Any]:
-    return {"singular": names["kind"].lower(), "listKind": names["kind"] + "List", **names}
+def _judge_others(store: Store, change: Change) -> None:
+    """Names that are free again may be what another definition of the group waits for."""
+    kind = _definitions(store)
+    keys = store.storage(kind).keys()
+    for key in keys:
+        version = store.find(kind, key)
+        if version is not None and version.obj["spec"]["group"] == change.current.obj["spec"]["group"]:
+            react(store, Change(version.number, EventType.MODIFIED, key, version, version))
 
 
-def _establish(store: Store, change: Change) -> None:
-    crd = change.current.obj
-    now = store.timestamp()
+def _definitions(store: Store) -> Kind:
+    return store.registry_kind("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+
+
+def _judged(store: Store, crd: Object, key: Key) -> dict[str, Any]:
+    """The status that a definition deserves: which of its names are accepted, and whether it is served."""
+    before = crd.get("status") or {}
+    accepted, conflict = _accepted_names(store, crd, key)
+    names = conflict or ("NoConflicts", "no conflicts found")
+    conditions = [_condition(store, before, "NamesAccepted", conflict is None, *names)]
+    was = next((c for c in before.get("conditions") or () if c["type"] == "Established"), None)
+    if was is not None and was["status"] == "True":
+        conditions.append(was)
+    elif conflict is None:
+        told = ("InitialNamesAccepted", "the initial names have been accepted")
+        conditions.append(_condition(store, before, "Established", True, *told))
+    else:
+        told = ("NotAccepted", "not all names are accepted")
+        conditions.append(_condition(store, before, "Established", False, *told))
     storage_version = next(v["name"] for v in crd["spec"]["versions"] if v.get("storage"))
-    stored = list(dict.fromkeys([*((crd.get("status") or {}).get("storedVersions") or ()), storage_version]))
-    status = {
-        "conditions": [
-            {
-                "type": "NamesAccepted",
-                "status": "True",
-                "lastTransitionTime": now,
-                "reason": "NoConflicts",
-                "message": "no conflicts found",
-            },
-            {
-                "type": "Established",
-                "status": "True",
-                "lastTransitionTime": now,
-                "reason": "InitialNamesAccepted",
-                "message": "the initial names have been accepted",
-            },
-        ],
-        "acceptedNames": _accepted(crd["spec"]["names"]),
-        "storedVersions": stored,
-    }
-    kind = store.registry_kind("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-    store.commit(kind, change.key, {**crd, "status": status}, change.current.managers)
+    stored = list(dict.fromkeys([*(before.get("storedVersions") or ()), storage_version]))
+    return {**before, "conditions": conditions, "acceptedNames": accepted, "storedVersions": stored}
+
+
+def _condition(
+    store: Store, before: dict[str, Any], type_: str, holds: bool, reason: str, message: str
+) -> dict[str, Any]:
+    status = "True" if holds else "False"
+    old = next((c for c in before.get("conditions") or () if c["type"] == type_), None)
+    if old is not None and (old["status"], old.get("reason"), old.get("message")) == (status, reason, message):
+        return dict(old)
+    since = old["lastTransitionTime"] if old is not None and old["status"] == status else store.timestamp()
+    return {"type": type_, "status": status, "lastTransitionTime": since, "reason": reason, "message": message}
+
+
+def _accepted_names(store: Store, crd: Object, key: Key) -> tuple[dict[str, Any], tuple[str, str] | None]:
+    """The names that no other definition of the group holds, and the last conflict (reason, message) if any."""
+    wanted, group = crd_defaults(crd)["spec"]["names"], crd["spec"]["group"]
+    resources, kinds = _taken(store, group, key)
+    before = (crd.get("status") or {}).get("acceptedNames") or {}
+    accepted: dict[str, Any] = {"kind": before.get("kind", ""), "plural": before.get("plural", "")}
+    conflict: tuple[str, str] | None = None
+    for field, taken, reason in (
+        ("plural", resources, "PluralConflict"),
+        ("singular", resources, "SingularConflict"),
+        ("shortNames", resources, "ShortNamesConflict"),
+        ("kind", kinds, "KindConflict"),
+        ("listKind", kinds, "ListKindConflict"),
+    ):
+        value = wanted.get(field)
+        clashes = [name for name in (value if isinstance(value, list) else [value]) if name in taken]
+        if clashes:
+            conflict = (reason, f'"{clashes[0]}" is already in use')
+            if before.get(field):
+                accepted[field] = before[field]
+        elif value:
+            accepted[field] = value
+    if wanted.get("categories"):
+        accepted["categories"] = wanted["categories"]
+    return accepted, conflict
+
+
+def _taken(store: Store, group: str, key: Key) -> tuple[dict[str, None], dict[str, None]]:
+    """Names of resources, and of kinds, that other definitions of the group hold."""
+    kind = _definitions(store)
+    resources: dict[str, None] = {}
+    kinds: dict[str, None] = {}
+    keys = store.storage(kind).keys()
+    for other in keys:
+        version = store.find(kind, other)
+        if other == key or version is None or version.obj["spec"]["group"] != group:
+            continue
+        names = (version.obj.get("status") or {}).get("acceptedNames") or {}
+        for name in (names.get("plural"), names.get("singular"), *(names.get("shortNames") or ())):
+            resources[name or ""] = None
+        for name in (names.get("kind"), names.get("listKind")):
+            kinds[name or ""] = None
+    resources.pop("", None)
+    kinds.pop("", None)
+    return resources, kinds
+
+
+def _settle(store: Store, key: Key, status: dict[str, Any]) -> None:
+    """Write a status that has changed, as the API server itself does in a real cluster."""
+    kind = _definitions(store)
+    version = store.find(kind, key)
+    if version is None or version.obj.get("status") == status:
+        return
+    crd = {**version.obj, "status": status}
+    managers = owners_after_update(
+        kind, version.managers, version.obj, crd, "kube-apiserver", "status", store.timestamp()
+    )
+    store.commit(kind, key, crd, managers)

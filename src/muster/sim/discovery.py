@@ -10,8 +10,8 @@ from muster.sim.api_kinds import ALL_VERBS, Kind, Registry
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 VERSION: dict[str, str] = {
     "major": "1",
-    "minor": "34",
-    "gitVersion": "v1.34.0+muster",
+    "minor": "37",
+    "gitVersion": "v1.37.0+muster",
     "gitCommit": "",
     "gitTreeState": "clean",
     "buildDate": "2026-01-05T08:00:00Z",
@@ -22,10 +22,15 @@ VERSION: dict[str, str] = {
 
 REVIEWS: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("authorization.k8s.io", "v1"): (
+        ("localsubjectaccessreviews", "LocalSubjectAccessReview"),
         ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
         ("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
+        ("subjectaccessreviews", "SubjectAccessReview"),
     ),
-    ("authentication.k8s.io", "v1"): (("selfsubjectreviews", "SelfSubjectReview"),),
+    ("authentication.k8s.io", "v1"): (
+        ("selfsubjectreviews", "SelfSubjectReview"),
+        ("tokenreviews", "TokenReview"),
+    ),
 }
 """Resources that are only asked (created), never stored."""
 
@@ -36,6 +41,7 @@ _SUBRESOURCES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "eviction": ("policy", "v1", "Eviction", ("create",)),
     "binding": ("", "v1", "Binding", ("create",)),
     "finalize": ("", "", "", ("update",)),
+    "token": ("authentication.k8s.io", "v1", "TokenRequest", ("create",)),
 }
 
 
@@ -79,12 +85,12 @@ def resource_list(registry: Registry, group: str, version: str) -> Object | None
     resources: list[dict[str, Any]] = []
     for kind in _of(registry, group, version):
         resources.append(_resource(kind))
-        resources += [_subresource(kind, name) for name in kind.subresources if name in _SUBRESOURCES]
+        resources += [_subresource(kind, name) for name in _subresources(kind)]
     for plural, name in _CREATE_ONLY.get((group, version), ()):
         review = {
             "name": plural,
             "singularName": name.lower(),
-            "namespaced": not group,
+            "namespaced": not group or plural.startswith("local"),
             "kind": name,
             "verbs": ["create"],
         }
@@ -92,7 +98,20 @@ def resource_list(registry: Registry, group: str, version: str) -> Object | None
     if not resources:
         return None
     group_version = f"{group}/{version}" if group else version
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}
+    resources.sort(key=lambda resource: str(resource["name"]))
+    # A real server leaves apiVersion out of the core group's list.
+    head = {"kind": "APIResourceList", **({"apiVersion": "v1"} if group else {})}
+    return {**head, "groupVersion": group_version, "resources": resources}
+
+
+def _subresources(kind: Kind) -> list[str]:
+    return sorted(name for name in kind.subresources if name in _SUBRESOURCES)
+
+
+def _verbs(kind: Kind) -> list[str]:
+    """Namespaces are deleted one by one only."""
+    alone = kind.plural == "namespaces" and not kind.group
+    return [verb for verb in ALL_VERBS if not (alone and verb == "deletecollection")]
 
 
 def _of(registry: Registry, group: str, version: str) -> list[Kind]:
@@ -105,7 +124,7 @@ def _resource(kind: Kind) -> dict[str, Any]:
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.name,
-        "verbs": list(ALL_VERBS),
+        "verbs": _verbs(kind),
     }
     if kind.short_names:
         found["shortNames"] = list(kind.short_names)
@@ -133,7 +152,7 @@ def aggregated(registry: Registry, *, core: bool) -> Object:
     served = {"": ["v1"]} if core else groups(registry)
     items = [
         {
-            "metadata": {"creationTimestamp": None, **({"name": group} if group else {})},
+            "metadata": {"name": group} if group else {},
             "versions": [_discovered(registry, group, version) for version in versions],
         }
         for group, versions in served.items()
@@ -146,33 +165,42 @@ def _discovered(registry: Registry, group: str, version: str) -> dict[str, Any]:
     for kind in _of(registry, group, version):
         resource = {
             "resource": kind.plural,
-            "responseKind": {"group": group, "version": version, "kind": kind.name},
+            "responseKind": _response_kind(kind, kind.name),
             "scope": "Namespaced" if kind.namespaced else "Cluster",
             "singularResource": kind.singular,
-            "verbs": list(ALL_VERBS),
+            "verbs": _verbs(kind),
             "shortNames": list(kind.short_names),
             "categories": list(kind.categories),
-            "subresources": [_discovered_subresource(kind, n) for n in kind.subresources if n in _SUBRESOURCES],
+            "subresources": [_discovered_subresource(kind, name) for name in _subresources(kind)],
         }
         resources.append({name: value for name, value in resource.items() if value not in ([], ())})
     for plural, name in _CREATE_ONLY.get((group, version), ()):
         resources.append(
             {
                 "resource": plural,
-                "responseKind": {"group": group, "version": version, "kind": name},
-                "scope": "Cluster" if group else "Namespaced",
+                "responseKind": {"group": "", "version": "", "kind": name},
+                "scope": "Namespaced" if not group or plural.startswith("local") else "Cluster",
                 "singularResource": name.lower(),
                 "verbs": ["create"],
             }
         )
+    resources.sort(key=lambda resource: str(resource["resource"]))
     return {"version": version, "freshness": "Current", "resources": resources}
+
+
+def _response_kind(kind: Kind, name: str) -> dict[str, str]:
+    """A built-in kind of the group version itself is told without both."""
+    own = (
+        {"group": "", "version": ""}
+        if kind.custom is None
+        else {"group": kind.group, "version": kind.resource.version}
+    )
+    return {**own, "kind": name}
 
 
 def _discovered_subresource(kind: Kind, name: str) -> dict[str, Any]:
     group, version, kind_name, verbs = _SUBRESOURCES[name]
-    response = {
-        "group": group or kind.group,
-        "version": version or kind.resource.version,
-        "kind": kind_name or kind.name,
-    }
+    response = _response_kind(kind, kind_name or kind.name)
+    if kind_name and group:
+        response |= {"group": group, "version": version}
     return {"subresource": name, "responseKind": response, "verbs": list(verbs)}

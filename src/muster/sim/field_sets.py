@@ -82,18 +82,23 @@ def _walk(a: FieldSet, b: FieldSet, *, keep_common: bool) -> FieldSet:
 
 
 def paths(fields: FieldSet, prefix: str = "") -> Iterator[str]:
-    """Every member as text: `.spec.containers[name="a"].image`. Sorted."""
-    for element in sorted(fields):
-        if element == ".":
-            continue
-        path = prefix + _shown(element)
-        node = fields[element]
+    """Every member as text, `.spec.containers[name="a"].image`: the members of one level first, then those below."""
+    found = [
+        (prefix + shown_element(element), fields[element]) for element in sorted(fields, key=_rank) if element != "."
+    ]
+    for path, node in found:
         if is_member(node):
             yield path
+    for path, node in found:
         yield from paths(node, path)
 
 
-def _shown(element: str) -> str:
+def _rank(element: str) -> tuple[int, str]:
+    return ("fkvi.".index(element[0]), element)
+
+
+def shown_element(element: str) -> str:
+    """A path element as messages show it: `.name`, `[key="value"]`, `[="value"]`."""
     kind, _, rest = element.partition(":")
     if kind == "f":
         return f".{rest}"
@@ -104,38 +109,85 @@ def _shown(element: str) -> str:
 
 
 def item_element(item: Any, shape: Shape) -> str:
-    """The path element of a list item. Raises ValueError when an object item lacks a key without default."""
+    """The path element of a list item. Raises ValueError when the item cannot be told from others.
+
+    A key that an item leaves out has its default; an item needs at least one key.
+    """
     if shape.merge is Merge.SET:
-        return "v:" + json.dumps(item, separators=(",", ":"), sort_keys=True)
+        if item is None:
+            raise ValueError("associative list without keys has an element that's an explicit null")
+        if isinstance(item, dict):
+            raise ValueError("associative list without keys has an element that's a map type")
+        if isinstance(item, list):
+            raise ValueError("not supported: associative list with lists as elements")
+        return "v:" + json.dumps(item, separators=(",", ":"), ensure_ascii=False)
+    if item is None:
+        raise ValueError("associative list with keys may not have a null element")
     if not isinstance(item, dict):
-        raise ValueError("items of a keyed list must be objects")
+        raise ValueError("associative list with keys may not have non-map elements")
     keys: dict[str, Any] = {}
     for key in sorted(shape.keys):
         if key in item:
             keys[key] = item[key]
         elif key in shape.key_defaults:
             keys[key] = shape.key_defaults[key]
-        else:
-            raise ValueError(f"associative list with keys has an element that omits key field {key!r}")
+    if not keys:
+        listed = "[" + " ".join(json.dumps(key) for key in shape.keys) + "]"
+        raise ValueError(
+            f"associative list with keys has an element that omits all key fields {listed} (and doesn't have default "
+            "values for any key fields)"
+        )
     return "k:" + json.dumps(keys, separators=(",", ":"), ensure_ascii=False)
+
+
+def is_free(name: str, shape: Shape) -> bool:
+    """Whether `name` is a free key of a map rather than a field that the schema names."""
+    return shape.merge is Merge.MAP and name not in shape.fields
 
 
 def fields_of(value: Any, shape: Shape) -> FieldSet:
     """The fields that an applied configuration claims."""
+    return _claimed(value, shape) or {}
+
+
+def _claimed(value: Any, shape: Shape) -> FieldSet | None:
+    """None: nothing at all, as of a granular list without items."""
     if isinstance(value, dict) and shape.merge is not Merge.ATOMIC:
-        claimed: FieldSet = {}
-        for name, part in value.items():
-            node = fields_of(part, shape.child(name))
-            free_key = shape.merge is Merge.MAP and name not in shape.fields
-            claimed["f:" + name] = {".": _LEAF, **node} if node and free_key else node
-        return claimed
+        return _claimed_map(value, shape)
     if isinstance(value, list) and shape.merge in (Merge.KEYED, Merge.SET):
-        claimed = {}
+        claimed: FieldSet = {}
         for item in value:
-            node = fields_of(item, shape.items or UNKNOWN) if shape.merge is Merge.KEYED else _LEAF
+            node = _claimed(item, shape.items or UNKNOWN) if shape.merge is Merge.KEYED else _LEAF
             claimed[item_element(item, shape)] = {".": _LEAF, **node} if node else _LEAF
-        return claimed
+        return claimed or None
     return _LEAF
+
+
+def _claimed_map(value: dict[str, Any], shape: Shape) -> FieldSet | None:
+    claimed: FieldSet = {}
+    for name, part in value.items():
+        node = _claimed(part, shape.child(name))
+        if node is None and is_free(name, shape):
+            node = _LEAF
+        if node is not None:
+            claimed["f:" + name] = {".": _LEAF, **node} if node and is_free(name, shape) else node
+    return claimed if claimed or not value else None
+
+
+def with_named_fields(fields: FieldSet, shape: Shape) -> FieldSet:
+    """`fields` with every field that the schema names as a member, not only what is below it."""
+    grown: FieldSet = {}
+    for element, node in fields.items():
+        if element == "." or not node:
+            grown[element] = node
+            continue
+        if element[0] == "f":
+            name = element[2:]
+            below = with_named_fields(node, shape.child(name))
+            grown[element] = below if "." in below or is_free(name, shape) else {".": _LEAF, **below}
+        else:
+            grown[element] = with_named_fields(node, shape.items or UNKNOWN)
+    return grown
 
 
 @dataclass(frozen=True)
@@ -180,17 +232,23 @@ def _compare_values(element: str, old: Any, new: Any, shape: Shape, changed: Fie
         return
     inner_changed: FieldSet = {}
     inner_removed: FieldSet = {}
-    if isinstance(old, dict) and isinstance(new, dict) and shape.merge is not Merge.ATOMIC:
-        _compare_maps(old, new, shape, inner_changed, inner_removed)
-    elif isinstance(old, list) and isinstance(new, list) and shape.merge in (Merge.KEYED, Merge.SET):
-        _compare_lists(old, new, shape, inner_changed, inner_removed)
+    if _granular(old, new, dict) and shape.merge is not Merge.ATOMIC:
+        _compare_maps(old or {}, new or {}, shape, inner_changed, inner_removed)
+    elif _granular(old, new, list) and shape.merge in (Merge.KEYED, Merge.SET):
+        _compare_lists(old or [], new or [], shape, inner_changed, inner_removed)
     else:
-        changed[element] = _whole(new, shape)
+        changed[element] = _LEAF if isinstance(old, dict | list) else _whole(new, shape)
         return
     if inner_changed:
         changed[element] = inner_changed
     if inner_removed:
         removed[element] = inner_removed
+
+
+def _granular(old: Any, new: Any, kind: type) -> bool:
+    """Both are of one kind (null counts as empty), and not both are empty: that is a change of the whole."""
+    both = (old is None or isinstance(old, kind)) and (new is None or isinstance(new, kind))
+    return both and bool(old or new)
 
 
 def _compare_lists(old: list[Any], new: list[Any], shape: Shape, changed: FieldSet, removed: FieldSet) -> None:
@@ -215,15 +273,11 @@ def _by_element(items: list[Any], shape: Shape) -> dict[str, Any]:
 
 def _whole(value: Any, shape: Shape) -> FieldSet:
     """A value that came or went as a whole: every part of it is a member."""
-    try:
-        node = fields_of(value, shape)
-    except ValueError:
+    if not value or shape.merge is Merge.ATOMIC:
         return _LEAF
-    return {".": _LEAF, **_all_members(node)} if node else _LEAF
-
-
-def _all_members(node: FieldSet) -> FieldSet:
-    return {
-        element: ({".": _LEAF, **_all_members(child)} if child else _LEAF) if element != "." else _LEAF
-        for element, child in node.items()
-    }
+    if isinstance(value, dict):
+        return {".": _LEAF, **{"f:" + name: _whole(part, shape.child(name)) for name, part in value.items()}}
+    if isinstance(value, list) and shape.merge in (Merge.KEYED, Merge.SET):
+        found = _by_element(value, shape)
+        return {".": _LEAF, **{element: _whole(item, shape.items or UNKNOWN) for element, item in found.items()}}
+    return _LEAF

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
 
 from muster import __version__
 from muster.agent.agent import Agent
@@ -57,11 +59,17 @@ class Rates:
     agent_heartbeat_s: float = 240.0
 
 
+AgentLife = Callable[[str], Coroutine[Any, Any, None]]
+"""The agent of the node with this name: from the start of the machine until it is cancelled, which ends it."""
+
+
 class Fleet:
     """Plays `plant` on `world` through `api`. `run` never returns; cancel it to stop everything.
 
     `register_held`: nodes register with the hold taint, so that no job lands on a node that nobody has certified yet.
     Without a controller that takes the taint away, nothing is scheduled then.
+
+    `agent_life` runs the agents in another way than inside this process (see `sim/agent_processes.py`).
 
     `events` grows as things happen; `on_event` is told of each. Nothing here is known to the controller.
     """
@@ -75,12 +83,14 @@ class Fleet:
         *,
         rates: Rates = Rates(),
         register_held: bool = False,
+        agent_life: AgentLife | None = None,
         on_event: Callable[[FleetEvent], None] | None = None,
     ) -> None:
         self._api = api
         self._clock = clock
         self._rates = rates
         self._on_event = on_event
+        self._agent_life = agent_life
         self._tasks = TaskSet()
         self._rejoining: set[str] = set()
         self._up: dict[str, asyncio.Event] = {name: asyncio.Event() for name in world.nodes}
@@ -236,22 +246,23 @@ class Fleet:
         while True:
             await self._clock.sleep(self._rates.node_heartbeat_s)
             for name, node in self.world.nodes.items():
-                if node.up:
-                    await self._renew(name)
-
-    async def _renew(self, name: str) -> None:
-        try:
-            await persist(self._clock, lambda: self._writer.renew(name))
-        except NotFoundError:
-            return  # the Lease went with its Node
+                if node.up and name not in self._rejoining:
+                    await persist(self._clock, partial(self._writer.renew, name))
 
     async def _agent(self, name: str, delay_s: float) -> None:
         """The agent of one node: dies with the machine, comes back after the boot with what it kept on disk."""
-        state = MemoryStateStore()
-        inventory = SimulatedInventory(self.world, name, self._writer.uids)
+        life = self._agent_life or self._agent_inside(name)
         await self._clock.sleep(delay_s)
         while True:
             await self._up[name].wait()
+            await run_until(life(name), self._down[name])
+
+    def _agent_inside(self, name: str) -> AgentLife:
+        """Lives of an agent in this process, on the truth itself."""
+        state = MemoryStateStore()
+        inventory = SimulatedInventory(self.world, name, self._writer.uids)
+
+        async def life(name: str) -> None:
             source = SimulatedLogSource(self.world, name)
             agent = Agent(
                 self._api,
@@ -265,9 +276,11 @@ class Fleet:
                 version=__version__,
             )
             try:
-                await run_until(agent.run(), self._down[name])
+                await agent.run()
             finally:
                 source.close()
+
+        return life
 
     # Caches
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
@@ -22,8 +21,9 @@ from muster.sim.api_faults import ConnectionDroppedError, Fault, Request
 from muster.sim.api_kinds import Kind
 from muster.sim.api_lists import ListOptions
 from muster.sim.api_status import StatusError, bad_request
-from muster.sim.api_watch import Watch, WatchItem, WatchOptions
+from muster.sim.api_watch import Watch, WatchItem, WatchOptions, bookmark
 from muster.sim.history import Version
+from muster.sim.identities import trusted
 from muster.sim.store import Store, WriteOptions
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class InProcessApi:
             kind = self._store.kind(res)
             options = ListOptions(label_selector, field_selector, limit, continue_token, resource_version)
             found = self._store.list(kind, namespace, options)
-            raws = tuple(self._store.raw(kind, version) for version in found.items)
+            raws = tuple(self._store.raw_item(kind, version) for version in found.items)
             return ListPage(raws, str(found.version), found.continue_token)
 
         return await self._serve(self._request("list", res, namespace), act)
@@ -171,7 +171,12 @@ class InProcessApi:
     ) -> None:
         def act() -> None:
             kind = self._store.kind(res)
-            options = DeleteOptions(grace_period_s=grace_period_s, uid=uid, resource_version=resource_version)
+            options = DeleteOptions(
+                grace_period_s=grace_period_s,
+                uid=uid,
+                resource_version=resource_version,
+                identity=trusted(self._user),
+            )
             self._store.delete(kind, name, namespace, options)
 
         await self._serve(self._request("delete", res, namespace, name), act)
@@ -252,11 +257,3 @@ class InProcessApi:
 def _identity(obj: Object) -> tuple[str, str]:
     metadata = obj.get("metadata") or {}
     return str(metadata.get("name") or ""), str(metadata.get("namespace") or "")
-
-
-def bookmark(kind: Kind, item: WatchItem) -> bytes:
-    """The JSON of a bookmark's object."""
-    metadata: dict[str, Any] = {"resourceVersion": str(item.number), "creationTimestamp": None}
-    if item.initial_end:
-        metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
-    return json.dumps({"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}).encode()

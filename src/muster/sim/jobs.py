@@ -22,7 +22,7 @@ from muster.sim.kubelet import End, Ended, Kubelets
 from muster.sim.nodes import ensure_namespace, rfc3339
 from muster.sim.plant import JobMix
 from muster.sim.pods import Pod
-from muster.sim.retry import persist
+from muster.sim.retry import NEW_NAMESPACE_S, persist
 from muster.sim.scheduler import MIN_MEMBERS, POD_GROUP_LABEL
 from muster.sim.tasks import TaskSet
 from muster.sim.world import GPUS_PER_NODE, World
@@ -38,6 +38,7 @@ MAX_FINISHED = 100
 """Finished Jobs that are kept; older ones are deleted."""
 RESTART_S = 15.0
 """From the end of an attempt to the pods of the next."""
+REACHED = "CompletionsReached"
 CRASHED = 134
 """128 + SIGABRT, which is how a framework leaves after a CUDA error."""
 
@@ -59,6 +60,7 @@ class _Job:
     work_s: float
     nodes: int
     uid: str = ""
+    started: str = ""
     done_s: float = 0.0
     lost_s: float = 0.0
     attempt: int = 0
@@ -185,6 +187,7 @@ class TrainingJobs:
                 f"train-{self._numbers:04d}", self._mix.duration_s * draws.uniform(0.75, 1.25), self._mix.nodes
             )
             self._jobs[job.name] = job
+            job.started = rfc3339(self._clock.now())
             await self._create(job)
             while not await self._attempt(job):
                 await self._clock.sleep(RESTART_S)
@@ -283,8 +286,18 @@ class TrainingJobs:
     async def _finish(self, job: _Job) -> None:
         self.completed += 1
         at = rfc3339(self._clock.now())
-        condition = {"type": "Complete", "status": "True", "lastProbeTime": at, "lastTransitionTime": at}
-        status = {"succeeded": job.nodes, "active": 0, "completionTime": at, "conditions": [condition]}
+        # A Job completes only after its success was decided, and never without the time of its start.
+        conditions = [
+            {"type": kind, "status": "True", "reason": REACHED, "lastProbeTime": at, "lastTransitionTime": at}
+            for kind in ("SuccessCriteriaMet", "Complete")
+        ]
+        status = {
+            "startTime": job.started,
+            "completionTime": at,
+            "succeeded": job.nodes,
+            "active": 0,
+            "conditions": conditions,
+        }
         await self._patch(job.name, {"status": status}, "status")
         await self._annotate(job)
         del self._jobs[job.name]
@@ -328,7 +341,11 @@ class TrainingJobs:
             "spec": _pod_spec(),
         }
         try:
-            await persist(self._clock, lambda: self._api.create(PODS, pod, NAMESPACE, manager=MANAGED_BY))
+            await persist(
+                self._clock,
+                lambda: self._api.create(PODS, pod, NAMESPACE, manager=MANAGED_BY),
+                forbidden_s=NEW_NAMESPACE_S,
+            )
         except AlreadyExistsError:
             return
 

@@ -28,6 +28,8 @@ STOP_S = 5.0
 """How long containers take to leave after SIGTERM; a shorter grace period cuts it."""
 KILLED = 137
 """128 + SIGKILL."""
+MESSAGE_LIMIT_BYTES = 4096
+"""A kubelet keeps the end of a longer termination message (source: its limit in the Kubernetes documentation)."""
 
 
 class Ended(Enum):
@@ -269,7 +271,7 @@ class Kubelets:
     def _finished(self, pod: Pod, end: End) -> Object:
         at = rfc3339(self._clock.now())
         reason = "Completed" if end.exit_code == 0 else "Error"
-        ended = {"exitCode": end.exit_code, "reason": reason, "finishedAt": at, "message": end.message}
+        ended = {"exitCode": end.exit_code, "reason": reason, "finishedAt": at, "message": shortened(end.message)}
         states = [
             {
                 "name": name,
@@ -294,6 +296,11 @@ class Kubelets:
             status["reason"] = end.reason
             status["message"] = _POD_MESSAGES[end.why]
         return status
+
+
+def shortened(message: str) -> str:
+    """A termination message as the kubelet reports it."""
+    return message.encode()[-MESSAGE_LIMIT_BYTES:].decode(errors="ignore")
 
 
 _POD_MESSAGES = {

@@ -161,6 +161,9 @@ class NodeWriter:
         if created.get("status", {}).get("nodeInfo", {}).get("bootID") != obj["status"]["nodeInfo"]["bootID"]:
             await self._patch_status(name, obj["status"])
         self.uids[name] = created["metadata"]["uid"]
+        await self._make_lease(name)
+
+    async def _make_lease(self, name: str) -> None:
         owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": self.uids[name]}
         lease = {
             "apiVersion": "coordination.k8s.io/v1",
@@ -189,9 +192,12 @@ class NodeWriter:
         await self._api.patch(NODES, name, {"metadata": {"labels": labels}}, PatchType.MERGE, manager="gpu-discovery")
 
     async def renew(self, name: str) -> None:
-        """Renew the kubelet's Lease of the node."""
+        """Renew the kubelet's Lease of the node. One that went with an earlier Node of this name is made anew."""
         spec = {"spec": {"renewTime": micro_time(self._clock.now())}}
-        await self._api.patch(LEASES, name, spec, PatchType.MERGE, NODE_LEASE_NAMESPACE, manager=MANAGER)
+        try:
+            await self._api.patch(LEASES, name, spec, PatchType.MERGE, NODE_LEASE_NAMESPACE, manager=MANAGER)
+        except NotFoundError:
+            await self._make_lease(name)
 
     async def _patch_status(self, name: str, status: Object) -> None:
         await self._api.patch(

@@ -1,7 +1,7 @@
 """OpenAPI v3 documents: enough for kubectl to validate, apply, diff and explain.
 
-Custom resources are described by their schemas. Built-in kinds are described by their top-level fields only, and say
-so.
+Custom resources are described by their schemas. Built-in kinds are described by the names and types of their fields,
+without words; the descriptions say so.
 """
 
 from __future__ import annotations
@@ -12,13 +12,30 @@ from typing import Any
 
 from muster.kube.api import Object
 from muster.sim.api_kinds import Kind, Registry
+from muster.sim.builtin_fields import BuiltinField, FieldType, struct_name, structs
 from muster.sim.discovery import VERSION
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _PREFIX = "#/components/schemas/"
 _NOT_DESCRIBED = (
-    "The simulated API server does not describe this field of a built-in kind; see the Kubernetes API reference."
+    "The simulated API server does not describe built-in kinds in words; see the Kubernetes API reference."
 )
+_OWN = "sim.muster."
+"""Prefix of the schemas that describe parts of built-in kinds."""
+_SCALARS: dict[str, dict[str, Any]] = {
+    "string": {"type": "string"},
+    "bool": {"type": "boolean"},
+    "int32": {"type": "integer", "format": "int32"},
+    "int64": {"type": "integer", "format": "int64"},
+    "int": {"type": "integer", "format": "int64"},
+    "float64": {"type": "number", "format": "double"},
+    "bytes": {"type": "string", "format": "byte"},
+    "time": {"type": "string", "format": "date-time"},
+    "microtime": {"type": "string", "format": "date-time"},
+    "quantity": {"type": "string"},
+    "int-or-string": {"type": "string", "format": "int-or-string"},
+    "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+}
 
 _ROOT_DESCRIPTIONS = {
     "apiVersion": "APIVersion defines the versioned schema of this representation of an object.",
@@ -89,6 +106,8 @@ def document(registry: Registry, path: str) -> Object | None:
     for kind in kinds:
         schemas[_schema_name(kind)] = _schema(kind)
         paths |= _paths(kind)
+        if kind.custom is None:
+            _describe(struct_name(kind.group, kind.name), schemas)
     return {
         "openapi": "3.0.0",
         "info": {"title": "Simulated Kubernetes", "version": VERSION["gitVersion"]},
@@ -112,8 +131,9 @@ def _schema(kind: Kind) -> dict[str, Any]:
         properties = {**raw.get("properties", {})}
     else:
         raw = {"description": f"{kind.name}. {_NOT_DESCRIBED}"}
-        anything = {"type": "object", "description": _NOT_DESCRIBED, "x-kubernetes-preserve-unknown-fields": True}
-        properties = dict.fromkeys(kind.top, anything)
+        struct = structs().get(struct_name(kind.group, kind.name))
+        fields = {} if struct is None else struct.fields
+        properties = {name: _field(fields.get(name)) for name in kind.top}
     properties |= {name: {"type": "string", "description": text} for name, text in _ROOT_DESCRIPTIONS.items()}
     properties["metadata"] = {
         "description": "Standard object's metadata.",
@@ -126,6 +146,43 @@ def _schema(kind: Kind) -> dict[str, Any]:
         "properties": {name: properties[name] for name in sorted(properties)},
         "x-kubernetes-group-version-kind": [_gvk(kind)],
     }
+
+
+def _field(field: BuiltinField | None) -> dict[str, Any]:
+    found = _SCALARS["any"] if field is None else _typed(field.type)
+    return {"allOf": [found], "default": {}} if "$ref" in found else found
+
+
+def _typed(found: FieldType) -> dict[str, Any]:
+    if found.form == "scalar":
+        return _SCALARS.get(found.name, _SCALARS["any"])
+    if found.form == "struct":
+        return {"$ref": f"{_PREFIX}{_OWN}{found.name}" if found.name != "ObjectMeta" else _PREFIX + _META}
+    element = {} if found.element is None else _typed(found.element)
+    inner = {"allOf": [element], "default": {}} if "$ref" in element else element
+    if found.form == "list":
+        return {"type": "array", "items": inner}
+    return {"type": "object", "additionalProperties": inner}
+
+
+def _describe(name: str, schemas: dict[str, Any]) -> None:
+    """Add the schemas of every type that a built-in type refers to."""
+    struct = structs().get(name)
+    for field in struct.fields.values() if struct is not None else ():
+        part: FieldType | None = field.type
+        while part is not None and part.form != "struct":
+            part = part.element
+        if part is None or part.name == "ObjectMeta" or f"{_OWN}{part.name}" in schemas:
+            continue
+        inner = structs().get(part.name)
+        fields = {} if inner is None else inner.fields
+        properties = {child: _field(fields[child]) for child in sorted(fields)}
+        schemas[f"{_OWN}{part.name}"] = {
+            "type": "object",
+            "description": f"{part.name}. {_NOT_DESCRIBED}",
+            "properties": properties,
+        }
+        _describe(part.name, schemas)
 
 
 def _paths(kind: Kind) -> dict[str, Any]:

@@ -1,10 +1,17 @@
-"""JSON patch (RFC 6902)."""
+"""JSON patch (RFC 6902), with the liberties that a Kubernetes API server takes.
+
+It replaces a key that is not there, copies what is not there as null, tests it against null, takes an operation
+without `value` as one with null, counts list indexes from the end when they are negative, and ignores what stands
+before the first slash of a path.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 MAX_OPERATIONS = 10_000
+_INDEX = re.compile(r"[+-]?[0-9]{1,9}")
 
 
 class PatchError(ValueError):
@@ -26,35 +33,28 @@ def _apply_one(document: Any, operation: Any) -> Any:
     if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
         raise PatchError("an operation needs 'op' and 'path'")
     path = parse_pointer(operation["path"])
+    value = operation.get("value")
     match operation.get("op"):
         case "add":
-            return _add(document, path, _value(operation))
+            return _add(document, path, value)
         case "remove":
             return _remove(document, path)
         case "replace":
-            look_up(document, path)
-            value = _value(operation)
-            return value if not path else _add(_remove(document, path), path, value)
+            return _replace(document, path, value)
         case "move":
             source = _source(operation)
             if path[: len(source)] == source and path != source:
                 raise PatchError("a value cannot be moved into itself")
-            value = look_up(document, source)
-            return _add(_remove(document, source), path, value)
+            moved = look_up(document, source)
+            return _add(_remove(document, source), path, moved)
         case "copy":
-            return _add(document, path, look_up(document, _source(operation)))
+            return _add(document, path, _look_up_or_null(document, _source(operation)))
         case "test":
-            if not same_json(look_up(document, path), _value(operation)):
+            if not same_json(_look_up_or_null(document, path), value):
                 raise PatchError(f"testing value {operation['path']} failed")
             return document
         case other:
             raise PatchError(f"unexpected kind: {other}")
-
-
-def _value(operation: dict[str, Any]) -> Any:
-    if "value" not in operation:
-        raise PatchError(f"the operation {operation.get('op')!r} needs 'value'")
-    return operation["value"]
 
 
 def _source(operation: dict[str, Any]) -> list[str]:
@@ -67,9 +67,9 @@ def parse_pointer(pointer: str) -> list[str]:
     """The parts of a JSON pointer (RFC 6901)."""
     if pointer == "":
         return []
-    if not pointer.startswith("/"):
+    if "/" not in pointer:
         raise PatchError(f"{pointer!r} is not a JSON pointer")
-    return [part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/")]
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
 
 
 def look_up(document: Any, path: list[str]) -> Any:
@@ -78,53 +78,93 @@ def look_up(document: Any, path: list[str]) -> Any:
         if isinstance(document, dict) and part in document:
             document = document[part]
         elif isinstance(document, list):
-            document = document[_index(part, len(document) - 1)]
+            document = document[_index(part, len(document))]
         else:
             raise PatchError(f"the path /{'/'.join(path)} does not exist")
     return document
 
 
-def _index(part: str, highest: int) -> int:
-    if not part.isascii() or not part.isdigit() or (len(part) > 1 and part[0] == "0") or len(part) > 9:
+def _look_up_or_null(document: Any, path: list[str]) -> Any:
+    """The value at `path`; null for a key that is missing in an object that is there."""
+    if not path:
+        return document
+    parent = look_up(document, path[:-1])
+    return parent.get(path[-1]) if isinstance(parent, dict) else look_up(parent, path[-1:])
+
+
+def _index(part: str, length: int) -> int:
+    """The place that `part` names in a list of `length`; from the end when it is negative."""
+    if not _INDEX.fullmatch(part):
         raise PatchError(f"{part!r} is not an index of a list")
-    if int(part) > highest:
+    at = int(part)
+    if not -length <= at < length:
         raise PatchError(f"the index {part} is out of range")
-    return int(part)
+    return at + length if at < 0 else at
+
+
+def _within(document: Any, path: list[str], change: Any) -> Any:
+    """`document` with `change` applied to the part at `path`."""
+    if not path:
+        return change(document)
+    head, rest = path[0], path[1:]
+    if isinstance(document, dict):
+        if head not in document:
+            raise PatchError(f"the path to {head!r} does not exist")
+        return {**document, head: _within(document[head], rest, change)}
+    if isinstance(document, list):
+        at = _index(head, len(document))
+        return [*document[:at], _within(document[at], rest, change), *document[at + 1 :]]
+    raise PatchError(f"the parent of {head!r} is neither an object nor a list")
 
 
 def _add(document: Any, path: list[str], value: Any) -> Any:
     if not path:
+        raise PatchError("nothing can be added in the place of the whole document")
+    name = path[-1]
+
+    def change(parent: Any) -> Any:
+        if isinstance(parent, dict):
+            return {**parent, name: value}
+        if isinstance(parent, list):
+            at = len(parent) if name == "-" else _index(name, len(parent) + 1)
+            return [*parent[:at], value, *parent[at:]]
+        raise PatchError(f"the parent of {name!r} is neither an object nor a list")
+
+    return _within(document, path[:-1], change)
+
+
+def _replace(document: Any, path: list[str], value: Any) -> Any:
+    if not path:
         return value
-    head, rest = path[0], path[1:]
-    if isinstance(document, dict):
-        if rest and head not in document:
-            raise PatchError(f"the path to {head!r} does not exist")
-        return {**document, head: _add(document[head], rest, value) if rest else value}
-    if isinstance(document, list):
-        if rest:
-            at = _index(head, len(document) - 1)
-            return [*document[:at], _add(document[at], rest, value), *document[at + 1 :]]
-        at = len(document) if head == "-" else _index(head, len(document))
-        return [*document[:at], value, *document[at:]]
-    raise PatchError(f"the parent of {head!r} is neither an object nor a list")
+    name = path[-1]
+
+    def change(parent: Any) -> Any:
+        if isinstance(parent, dict):
+            return {**parent, name: value}
+        if isinstance(parent, list):
+            at = _index(name, len(parent))
+            return [*parent[:at], value, *parent[at + 1 :]]
+        raise PatchError(f"the parent of {name!r} is neither an object nor a list")
+
+    return _within(document, path[:-1], change)
 
 
 def _remove(document: Any, path: list[str]) -> Any:
     if not path:
         raise PatchError("the whole document cannot be removed")
-    head, rest = path[0], path[1:]
-    if isinstance(document, dict):
-        if head not in document:
-            raise PatchError(f"unable to remove nonexistent key: {head}")
-        if rest:
-            return {**document, head: _remove(document[head], rest)}
-        return {name: value for name, value in document.items() if name != head}
-    if isinstance(document, list):
-        at = _index(head, len(document) - 1)
-        if rest:
-            return [*document[:at], _remove(document[at], rest), *document[at + 1 :]]
-        return document[:at] + document[at + 1 :]
-    raise PatchError(f"the parent of {head!r} is neither an object nor a list")
+    name = path[-1]
+
+    def change(parent: Any) -> Any:
+        if isinstance(parent, dict):
+            if name not in parent:
+                raise PatchError(f"unable to remove nonexistent key: {name}")
+            return {key: value for key, value in parent.items() if key != name}
+        if isinstance(parent, list):
+            at = _index(name, len(parent))
+            return parent[:at] + parent[at + 1 :]
+        raise PatchError(f"the parent of {name!r} is neither an object nor a list")
+
+    return _within(document, path[:-1], change)
 
 
 def same_json(a: Any, b: Any) -> bool:

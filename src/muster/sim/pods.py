@@ -50,6 +50,12 @@ class _Spec(msgspec.Struct, rename="camel"):
     node_selector: dict[str, str] = {}
     active_deadline_seconds: int | None = None
     scheduler_name: str = "default-scheduler"
+    priority: int | None = None
+    scheduling_gates: tuple[Any, ...] = ()
+    init_containers: tuple[_Container, ...] = ()
+    affinity: Any = None
+    topology_spread_constraints: tuple[Any, ...] = ()
+    resource_claims: tuple[Any, ...] = ()
 
 
 class _Status(msgspec.Struct):
@@ -82,6 +88,11 @@ class Pod(msgspec.Struct, frozen=True):
     node_selector: dict[str, str]
     deadline_s: int | None
     scheduler: str
+    priority: int = 0
+    gated: bool = False
+    """Not to be scheduled yet."""
+    unsupported: str = ""
+    """A wish about its place that the simulated scheduler does not know; empty when it knows all of them."""
 
     @property
     def key(self) -> str:
@@ -111,13 +122,31 @@ def project_pod(raw: bytes) -> Pod:
         annotations=meta.annotations,
         deleting=meta.deletion_timestamp is not None,
         grace_s=meta.deletion_grace_period_seconds or 0,
-        gpus=sum(_gpus(container.resources) for container in spec.containers),
+        gpus=_gpus_of(spec),
         containers=tuple((container.name, container.image) for container in spec.containers),
         tolerations=spec.tolerations,
         node_selector=spec.node_selector,
         deadline_s=spec.active_deadline_seconds,
         scheduler=spec.scheduler_name,
+        priority=spec.priority or 0,
+        gated=bool(spec.scheduling_gates),
+        unsupported=_unsupported(spec),
     )
+
+
+def _unsupported(spec: _Spec) -> str:
+    wishes = {
+        "affinity": spec.affinity,
+        "topologySpreadConstraints": spec.topology_spread_constraints,
+        "resourceClaims": spec.resource_claims,
+    }
+    return ", ".join(f"spec.{name}" for name, wish in wishes.items() if wish)
+
+
+def _gpus_of(spec: _Spec) -> int:
+    """GPUs of all containers together, or those of the greediest init container where that is more."""
+    together = sum(_gpus(container.resources) for container in spec.containers)
+    return max([together, *(_gpus(container.resources) for container in spec.init_containers)])
 
 
 def _gpus(resources: _Resources) -> int:

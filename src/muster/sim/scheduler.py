@@ -1,8 +1,9 @@
 """A small scheduler: binds pods to nodes with free GPUs, all pods of a pod group at once.
 
-It knows readiness, cordons, NoSchedule taints and tolerations, node selectors and whole GPUs, which is what a GPU
-cluster is made of. Groups carry the label of the scheduler plugins, `scheduling.x-k8s.io/pod-group`, and the
-annotation MIN_MEMBERS.
+It knows readiness, cordons, NoSchedule taints and tolerations, node selectors, whole GPUs and the order of
+priorities, which is what a GPU cluster is made of. It evicts nobody for a more important pod, does not count CPUs and
+memory, and leaves a pod pending, with the reason in its condition, that asks for more than it knows. Groups carry the
+label of the scheduler plugins, `scheduling.x-k8s.io/pod-group`, and the annotation MIN_MEMBERS.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ from muster.sim.retry import persist
 log = logging.getLogger(__name__)
 
 BINDINGS = ResourceType("", "v1", "bindings", "Binding", True)
-"""Creating a Binding with the name of a pod binds the pod (core/v1), on an API server that serves HTTP."""
+"""Creating a Binding with the name of a pod binds the pod (core/v1), on an API server that serves HTTP.
+
+No uid goes with it: an API server does not look at it here. A pod that was replaced under its name in this moment is
+bound in the place of the old one; the kubelet refuses it when its GPUs are taken.
+"""
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 MIN_MEMBERS = "sim.muster.dev/min-members"
 SCHEDULER = "default-scheduler"
@@ -96,6 +101,8 @@ def project_node(raw: bytes) -> NodeView:
 
 def refusal(pod: Pod, node: NodeView) -> str:
     """Why the node does not take the pod, leaving free GPUs aside; empty when it does."""
+    if pod.unsupported:
+        return f"node(s) were not looked at: the simulated scheduler does not support {pod.unsupported}"
     if not node.ready:
         return "node(s) were not ready"
     if node.unschedulable and not any(_tolerates(t, _UNSCHEDULABLE) for t in pod.tolerations):
@@ -202,7 +209,7 @@ class Scheduler:
 
     def _is_waiting(self, pod: Pod) -> bool:
         fresh = not pod.node and not pod.deleting and not pod.ended and pod.uid not in self._assumed
-        return fresh and pod.scheduler == SCHEDULER
+        return fresh and pod.scheduler == SCHEDULER and not pod.gated
 
     def _free(self, pods: Mapping[str, Pod], nodes: Mapping[str, NodeView]) -> dict[str, int]:
         free = {name: node.gpus for name, node in nodes.items()}
@@ -235,7 +242,7 @@ class Scheduler:
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         await self._api.create(BINDINGS, binding, pod.namespace, manager=SCHEDULER)
@@ -255,6 +262,7 @@ class Scheduler:
             "status": "False",
             "reason": "Unschedulable",
             "message": message,
+            "lastProbeTime": None,
             "lastTransitionTime": at,
         }
         try:
@@ -275,9 +283,10 @@ class Scheduler:
 
 
 def _groups(waiting: Sequence[Pod]) -> list[list[Pod]]:
-    """Pods that are placed together, oldest first; a group with missing members is left out."""
+    """Pods that are placed together, the most important and then the oldest first; a group with missing members is
+    left out."""
     groups: dict[tuple[str, str], list[Pod]] = {}
-    for pod in sorted(waiting, key=lambda p: (p.created, p.key)):
+    for pod in sorted(waiting, key=lambda p: (-p.priority, p.created, p.key)):
         group = pod.labels.get(POD_GROUP_LABEL, "")
         groups.setdefault((pod.namespace, group or pod.name), []).append(pod)
     return [group for group in groups.values() if len(group) >= _members(group[0])]

@@ -1,30 +1,19 @@
-"""Label and field selectors: parsing and matching."""
+"""Label and field selectors: matching, and which fields of a kind can be selected."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from muster.kube.api import Object
 from muster.sim.api_status import StatusError, bad_request
+from muster.sim.selector_grammar import Operator, parse_field_terms, parse_label_terms
+
+if TYPE_CHECKING:
+    from muster.sim.api_kinds import Kind
 
 Matcher = Callable[[Object], bool]
-
-_NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
-_KEY = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?{_NAME}")
-_VALUE = re.compile(rf"(?:{_NAME})?")
-_SET = re.compile(r"(?P<key>\S+?)\s+(?P<op>in|notin)\s*\((?P<values>[^()]*)\)")
-_EQUALITY = re.compile(r"(?P<key>[^=!<>\s]+)\s*(?P<op>==|=|!=)\s*(?P<value>[^=!<>,\s]*)")
-
-
-class Operator(Enum):
-    IN = "in"
-    NOT_IN = "notin"
-    EXISTS = "exists"
-    DOES_NOT_EXIST = "!"
 
 
 @dataclass(frozen=True)
@@ -45,49 +34,22 @@ class Requirement:
                 return self.key in labels
             case Operator.DOES_NOT_EXIST:
                 return self.key not in labels
+            case Operator.GREATER | Operator.LESS:
+                return self._compares(labels.get(self.key, ""))
+            case _:
+                assert_never(self.operator)
+
+    def _compares(self, text: str) -> bool:
+        try:
+            number, bound = int(text), int(self.values[0])
+        except ValueError:
+            return False
+        return number > bound if self.operator is Operator.GREATER else number < bound
 
 
 def parse_labels(selector: str) -> tuple[Requirement, ...]:
-    """Parse `a=b,c!=d,e in (f,g),h,!i`. Raises StatusError 400 that names the wrong term."""
-    if not selector.strip():
-        return ()
-    return tuple(_requirement(term.strip(), selector) for term in _split_terms(selector))
-
-
-def _split_terms(selector: str) -> list[str]:
-    terms, depth, start = [], 0, 0
-    for at, character in enumerate(selector):
-        depth += (character == "(") - (character == ")")
-        if character == "," and depth == 0:
-            terms.append(selector[start:at])
-            start = at + 1
-    return [*terms, selector[start:]]
-
-
-def _requirement(term: str, selector: str) -> Requirement:
-    if found := _SET.fullmatch(term):
-        values = tuple(value.strip() for value in found["values"].split(","))
-        operator = Operator.IN if found["op"] == "in" else Operator.NOT_IN
-        return _checked(Requirement(found["key"], operator, values), selector)
-    if found := _EQUALITY.fullmatch(term):
-        operator = Operator.NOT_IN if found["op"] == "!=" else Operator.IN
-        return _checked(Requirement(found["key"], operator, (found["value"],)), selector)
-    if term.startswith("!"):
-        return _checked(Requirement(term[1:].strip(), Operator.DOES_NOT_EXIST), selector)
-    return _checked(Requirement(term, Operator.EXISTS), selector)
-
-
-def _checked(requirement: Requirement, selector: str) -> Requirement:
-    if not _KEY.fullmatch(requirement.key):
-        raise _unparsable(selector, f"{requirement.key!r} is not a label key")
-    for value in requirement.values:
-        if len(value) > 63 or not _VALUE.fullmatch(value):
-            raise _unparsable(selector, f"{value!r} is not a label value")
-    return requirement
-
-
-def _unparsable(selector: str, why: str) -> StatusError:
-    return bad_request(f"unable to parse requirement in {selector!r}: {why}")
+    """Parse `a=b,c!=d,e in (f,g),h,!i,j>1`. Raises StatusError 400 that says what is wrong."""
+    return tuple(Requirement(term.key, term.operator, term.values) for term in parse_label_terms(selector))
 
 
 def label_matcher(selector: str) -> Matcher | None:
@@ -121,38 +83,59 @@ def from_label_selector(selector: Mapping[str, Any] | None) -> tuple[Requirement
     return tuple(found)
 
 
+_REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _ALIASES = {
-    "regarding.": "involvedObject.",
+    **{f"regarding.{field}": f"involvedObject.{field}" for field in _REFERENCE},
     "reportingController": "reportingComponent",
+    "status.successful": "status.succeeded",
 }
-
-
-_STORED_AT = {"source": "source.component", "status.successful": "status.succeeded"}
+"""Field labels whose place in the stored object has another name."""
 _ZERO_VALUES = {"unschedulable": "false", "hostNetwork": "false", "succeeded": "0"}
+_WITHOUT_NAMESPACE = ("Node", "Namespace")
 
 
-def field_matcher(selector: str, supported: tuple[str, ...]) -> Matcher | None:
-    """A matcher for `metadata.name=x,spec.nodeName!=y`; None when everything matches.
+def field_matcher(selector: str, kind: Kind) -> Matcher | None:
+    """A matcher for `metadata.name=x,spec.nodeName!=y` on stored objects; None when everything matches.
 
-    `supported` are the field labels of the kind besides metadata.name and metadata.namespace. Raises StatusError 400
-    for any other.
+    Raises StatusError 400 for a field label that the kind does not have.
     """
-    if not selector.strip():
+    terms = parse_field_terms(selector)
+    if not terms:
         return None
-    terms: list[tuple[tuple[str, ...], bool, str]] = []
-    for term in selector.split(","):
-        found = _EQUALITY.fullmatch(term.strip())
-        if not found:
-            raise bad_request(f"invalid selector: {selector!r}; can't understand {term.strip()!r}")
-        path = found["key"]
-        if path not in ("metadata.name", "metadata.namespace") and path not in supported:
-            raise bad_request(f"field label not supported: {path}")
-        for alias, real in _ALIASES.items():
-            if path.startswith(alias):
-                path = real + path[len(alias) :]
-        path = _STORED_AT.get(path, path)
-        terms.append((tuple(path.split(".")), found["op"] != "!=", found["value"]))
-    return lambda obj: all((_field(obj, path) == value) is wanted for path, wanted, value in terms)
+    for term in terms:
+        if not _supported(kind, term.path):
+            raise _unsupported(kind, term.path)
+    readers = [(_reader(term.path), term.equal, term.value) for term in terms]
+    return lambda obj: all((read(obj) == value) is wanted for read, wanted, value in readers)
+
+
+def _supported(kind: Kind, path: str) -> bool:
+    if path == "metadata.name":
+        return True
+    if path == "metadata.namespace":
+        # Custom resources and kinds with labels of their own know their scope; the others accept it all the same.
+        return kind.namespaced or (kind.custom is None and kind.name not in _WITHOUT_NAMESPACE)
+    if kind.custom is not None:
+        return path in kind.custom.selectable_fields
+    return path in kind.field_labels
+
+
+def _unsupported(kind: Kind, path: str) -> StatusError:
+    shown = path[:200]
+    if kind.name == "Job":
+        return bad_request(f'field label "{shown}" not supported for Job')
+    if kind.field_labels or kind.custom is not None:
+        return bad_request(f"field label not supported: {shown}")
+    return bad_request(f'"{shown}" is not a known field selector: only "metadata.name", "metadata.namespace"')
+
+
+def _reader(path: str) -> Callable[[Object], str]:
+    if path == "source":
+        # Of an event: who reported it, whichever of its two places says so.
+        component, controller = _reader("source.component"), _reader("reportingComponent")
+        return lambda obj: component(obj) or controller(obj)
+    parts = tuple(_ALIASES.get(path, path).split("."))
+    return lambda obj: _field(obj, parts)
 
 
 def _field(obj: Object, path: tuple[str, ...]) -> str:

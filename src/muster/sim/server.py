@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -13,32 +14,39 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from muster.errors import BadInputError
-from muster.sim import discovery, openapi
-from muster.sim.api_access import ADMIN_GROUP, Access
+from muster.sim import discovery, openapi, rbac_bootstrap
+from muster.sim.api_access import Access
 from muster.sim.api_answers import encode, error_event, event_bytes
 from muster.sim.api_faults import ConnectionDroppedError, Fault
 from muster.sim.api_kinds import Kind
-from muster.sim.api_paths import MAX_BODY_BYTES, Query, accepted, parse_path, read_body, verb_of
-from muster.sim.api_routes import Call, serve, watch_options
-from muster.sim.api_status import StatusError, bad_request, unknown_resource
-from muster.sim.api_watch import Watch
+from muster.sim.api_paths import MAX_BODY_BYTES, Query, Target, Unreadable, accepted, parse_path, read_body, verb_of
+from muster.sim.api_reviews import review
+from muster.sim.api_routes import Answer, Call, serve
+from muster.sim.api_status import StatusError, bad_request, method_not_allowed, page_not_found, unknown_resource
+from muster.sim.api_watch import Watch, watch_options
 from muster.sim.certificates import issue
+from muster.sim.identities import ADMIN_GROUP
 from muster.sim.kubeconfig import kubeconfig
+from muster.sim.rbac import Attributes
 from muster.sim.store import Store
 
-_OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version")
+_HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 _JSON = "application/json"
+MAX_WARNINGS = 20
+"""Most warnings in one answer."""
+_UNCACHED = {"Cache-Control": "no-cache, private"}
 
 
 class ApiServer:
     """Serves a store until the context is left.
 
     `port` 0 takes a free one. With `tls` the server makes its own authority; clients find it in `ca_pem` and in the
-    kubeconfig. `access` holds users and denials; the user `admin` always exists.
+    kubeconfig. `access` decides who may do what: by the roles and bindings in the store, of which the usual default
+    ones are made, and by denials. The user `admin` always exists and may do everything.
     """
 
     def __init__(self, store: Store, port: int = 0, *, host: str = "127.0.0.1", tls: bool = True) -> None:
-        self.access = Access()
+        self.access = Access(store)
         self.ca_pem = ""
         self.url = ""
         self._store = store
@@ -48,6 +56,7 @@ class ApiServer:
         self._runner: web.AppRunner | None = None
         self._watching: dict[asyncio.Task[Any], None] = {}
         self.access.add_user("admin", (ADMIN_GROUP,))
+        rbac_bootstrap.ensure(store)
 
     async def __aenter__(self) -> ApiServer:
         app = web.Application(client_max_size=MAX_BODY_BYTES + 1)
@@ -90,11 +99,11 @@ class ApiServer:
         return context
 
     def token(self, user: str = "admin") -> str:
-        """The bearer token of a user, who is made known when new."""
+        """The bearer token of a user, who is made known, without any rights, when new."""
         return self.access.token_of(user) or self.access.add_user(user)
 
     def kubeconfig(self, user: str = "admin", *, namespace: str = "") -> str:
-        """A kubeconfig (YAML text) for a user, who is made known when new."""
+        """A kubeconfig (YAML text) for a user, who is made known, without any rights, when new."""
         return kubeconfig(self.url, user, self.token(user), self.ca_pem, namespace=namespace)
 
     # Serving
@@ -115,16 +124,15 @@ class ApiServer:
             raise asyncio.CancelledError from None
 
     async def _route(self, request: web.Request) -> web.StreamResponse:
-        path = request.path
-        if path in _OPEN_PATHS or path.startswith(("/livez/", "/readyz/")):
-            return _json(discovery.VERSION) if path == "/version" else web.Response(text="ok")
+        path, query = request.path, Query(dict(request.query))
+        target = _target(path)
         user = self.access.user_of(request.headers.get("Authorization", ""))
-        if request.method == "GET" and (document := self._document(path, request.headers.get("Accept", ""))):
-            return document
-        query = Query(dict(request.query))
-        target = parse_path(path)
-        if not target.plural:
-            raise unknown_resource()
+        asked = _asked(request.method, path, target, query)
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        user = self.access.impersonated(user, headers, request.headers.getall("Impersonate-Group", []), asked)
+        self.access.check(user, asked)
+        if target is None:
+            return self._plain(request, path)
         content_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         call = Call(
             target=target,
@@ -137,15 +145,50 @@ class ApiServer:
         )
         if request.can_read_body:
             call.body = read_body(await request.read(), content_type)
-        self.access.check(call.request())
         fault = await self._before(call)
         if call.verb == "watch":
             return await self._watch(request, call, fault)
-        answer = serve(self._store, self.access, call)
+        try:
+            answer = self._answer(call)
+        except StatusError as error:
+            return _failure(error, call.warnings)
         if fault is not None and fault.after_write:
             _fail(fault)
-        headers = [("Warning", f'299 - "{_quoted(text)}"') for text in call.warnings[:20]]
-        return _bytes(answer.body, answer.code, headers)
+        return _warned(_bytes(answer.body, answer.code), call.warnings)
+
+    def _plain(self, request: web.Request, path: str) -> web.Response:
+        """The answer for a path that is no resource."""
+        if request.method not in ("GET", "HEAD"):
+            raise method_not_allowed("the server does not allow this method on the requested resource")
+        if path.rstrip("/") == "/version":
+            return _json(discovery.VERSION)
+        if path in _HEALTH_PATHS or path.startswith(tuple(f"{health}/" for health in _HEALTH_PATHS)):
+            return web.Response(text="ok")
+        document = self._document(path, request.headers.get("Accept", ""))
+        if document is None:
+            raise page_not_found()
+        return document
+
+    def _answer(self, call: Call) -> Answer:
+        target = call.target
+        reviews = discovery.REVIEWS.get((target.group, target.version), ())
+        if any(plural == target.plural for plural, _ in reviews):
+            return Answer(201, encode(review(self._store, self.access, target, call.verb, _body(call), call.user)))
+        if (target.group, target.plural, target.subresource) == ("", "serviceaccounts", "token"):
+            if call.verb != "create":
+                raise method_not_allowed("the server does not allow this method on the requested resource")
+            return Answer(201, encode(self.access.tokens.issue(target.namespace, target.name, _body(call))))
+        if call.applies and not target.subresource:
+            self._check_creation(call)
+        return serve(self._store, self.access, call)
+
+    def _check_creation(self, call: Call) -> None:
+        """Applying what does not exist yet needs the right to create it, too."""
+        target = call.target
+        kind = self._store.registry_kind(target.group, target.version, target.plural)
+        if self._store.find(kind, (target.namespace if kind.namespaced else "", target.name)) is None:
+            asked = Attributes("create", target.group, target.plural, "", target.namespace, target.name)
+            self.access.check(call.user, asked)
 
     async def _before(self, call: Call) -> Fault | None:
         fault = self._store.faults(call.fault_request()) if self._store.faults is not None else None
@@ -160,7 +203,9 @@ class ApiServer:
     async def _watch(self, request: web.Request, call: Call, fault: Fault | None) -> web.StreamResponse:
         target, include = call.target, call.query.text("includeObject")
         kind = self._watched_kind(call)
-        watch = Watch(self._store, kind, target.namespace, watch_options(call, fault.drop_after_s if fault else None))
+        watch = Watch(
+            self._store, kind, target.namespace, watch_options(call.query, fault.drop_after_s if fault else None)
+        )
         response = web.StreamResponse(headers={"Content-Type": _JSON, "Cache-Control": "no-cache, private"})
         response.enable_chunked_encoding()
         await response.prepare(request)
@@ -203,7 +248,8 @@ class ApiServer:
                     return _json(discovery.aggregated(registry, core=core), content_type=discovery.AGGREGATED)
                 return _json(discovery.core_versions() if core else discovery.group_list(registry))
             case ["apis", group]:
-                return _found(discovery.group_document(registry, group))
+                found = discovery.group_document(registry, group)
+                return None if found is None else _json(found)
             case ["api", version]:
                 return _found(discovery.resource_list(registry, "", version))
             case ["apis", group, version]:
@@ -221,6 +267,47 @@ class ApiServer:
                 return None
 
 
+def _target(path: str) -> Target | None:
+    """The resource that a path names; None for other paths."""
+    if not path.startswith(("/api/", "/apis/")):
+        return None
+    try:
+        target = parse_path(path)
+    except StatusError:
+        return None
+    return target if target.plural else None
+
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+def _asked(method: str, path: str, target: Target | None, query: Query) -> Attributes:
+    """The request in the words of role rules."""
+    if target is None:
+        return Attributes(method.lower(), path=path)
+    name, namespace = target.name, target.namespace
+    verb = _VERBS.get(method, "get")
+    if not name and verb in ("get", "delete"):
+        verb = "deletecollection" if verb == "delete" else "watch" if query.flag("watch") else "list"
+        # One object alone, by a field selector, needs no more rights than reading it by name.
+        for term in query.text("fieldSelector").split(","):
+            key, _, value = term.replace("==", "=").partition("=")
+            if key.strip() == "metadata.name" and value.strip():
+                name = value.strip()
+    if target.plural == "namespaces" and not target.group:
+        namespace = target.name
+    return Attributes(verb, target.group, target.plural, target.subresource, namespace, name)
+
+
+def _body(call: Call) -> dict[str, Any]:
+    """The object that a request holds, empty without one. Raises StatusError 400."""
+    if call.body is None:
+        return {}
+    if not isinstance(call.body, dict):
+        raise bad_request(call.body.why if isinstance(call.body, Unreadable) else "the body must be an object")
+    return call.body
+
+
 def _fail(fault: Fault) -> None:
     if fault.lost:
         raise ConnectionDroppedError
@@ -234,15 +321,18 @@ def _quoted(text: str) -> str:
     return plain.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def _bytes(body: bytes, code: int = 200, headers: list[tuple[str, str]] | None = None) -> web.Response:
-    response = web.Response(body=body, status=code, content_type=_JSON)
-    for name, value in headers or ():
-        response.headers.add(name, value)
+def _bytes(body: bytes, code: int = 200) -> web.Response:
+    return web.Response(body=body, status=code, content_type=_JSON, headers=_UNCACHED)
+
+
+def _warned(response: web.Response, warnings: Sequence[str]) -> web.Response:
+    for text in warnings[:MAX_WARNINGS]:
+        response.headers.add("Warning", f'299 - "{_quoted(text)}"')
     return response
 
 
 def _json(value: Any, code: int = 200, *, content_type: str = _JSON) -> web.Response:
-    return web.Response(body=encode(value), status=code, headers={"Content-Type": content_type})
+    return web.Response(body=encode(value), status=code, headers={**_UNCACHED, "Content-Type": content_type})
 
 
 def _found(document: Any) -> web.Response:
@@ -251,8 +341,10 @@ def _found(document: Any) -> web.Response:
     return _json(document)
 
 
-def _failure(error: StatusError) -> web.Response:
+def _failure(error: StatusError, warnings: Sequence[str] = ()) -> web.Response:
+    if error.plain:
+        return web.Response(text=error.message.rstrip("\n") + "\n", status=error.code)
     response = _json(error.to_json(), error.code)
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(error.retry_after_s)
-    return response
+    return _warned(response, warnings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from muster.kube.api import Object
@@ -17,8 +17,10 @@ from muster.sim.field_sets import (
     item_element,
     paths,
     union,
+    with_named_fields,
 )
-from muster.sim.managed_fields import APPLY, NOT_OWNED, Manager, Managers, ordered, without
+from muster.sim.managed_fields import NOT_OWNED, UPDATE, Manager, Managers, ordered, without
+from muster.sim.patch_json import same_json
 from muster.sim.shapes import UNKNOWN, Merge, Shape
 
 
@@ -26,6 +28,36 @@ from muster.sim.shapes import UNKNOWN, Merge, Shape
 class Applied:
     obj: Object
     managers: Managers
+
+
+class ApplyConflictError(StatusError):
+    """409: other managers own fields that would change. `conflicts`: each of them with the fields in question."""
+
+    def __init__(self, conflicts: tuple[tuple[Manager, FieldSet], ...]) -> None:
+        self.conflicts = conflicts
+        causes: list[Cause] = []
+        listed: list[str] = []
+        for manager, fields in sorted(conflicts, key=lambda pair: pair[0].identity):
+            subject = _subject(manager)
+            shown = list(paths(fields))
+            causes += [Cause("FieldManagerConflict", f"conflict with {subject}", path) for path in shown]
+            listed += [f"conflicts with {subject}:", *(f"- {path}" for path in shown)]
+        if len(causes) == 1:
+            message = f"Apply failed with 1 conflict: {causes[0].message}: {causes[0].field}"
+        else:
+            message = f"Apply failed with {len(causes)} conflicts: " + "\n".join(listed)
+        super().__init__(409, "Conflict", message, causes=tuple(causes))
+
+    def without(self, allowed: FieldSet) -> ApplyConflictError:
+        """The same less the conflicts about `allowed` fields."""
+        left = ((manager, difference(fields, allowed)) for manager, fields in self.conflicts)
+        return ApplyConflictError(tuple((manager, fields) for manager, fields in left if fields))
+
+
+def _subject(manager: Manager) -> str:
+    subresource = f' with subresource "{manager.subresource}"' if manager.subresource else ""
+    version = f" using {manager.api_version}" if manager.operation == UPDATE else ""
+    return f'"{manager.name}"{subresource}{version}'
 
 
 def apply_configuration(
@@ -36,126 +68,141 @@ def apply_configuration(
     applier: Manager,
     *,
     force: bool,
+    ignored: tuple[str, ...] = (),
 ) -> Applied:
     """Merge `config` into `live` (neither is changed) for `applier`, whose `fields` are ignored.
 
-    Fields that this applier applied before and leaves out now go, unless somebody else owns them too. Raises
-    StatusError 409 with one cause per field when another manager owns a field that would change, unless `force`.
-    ValueError: an item of a keyed list lacks its key.
+    `ignored`: top-level fields that this endpoint does not write; they are merged, but nobody comes to own them.
+
+    Fields that this applier applied before and leaves out now go, unless somebody else owns them too. A map or list
+    emptied by that becomes null. Raises ApplyConflictError when another manager owns a field that would change,
+    unless `force`; ValueError when an item of a keyed list has no key.
     """
-    config = _without_nulls(config)
-    claimed = difference(fields_of(config, shape), NOT_OWNED)
+    claimed = _owned(fields_of(config, shape), ignored)
     merged = _merge(live, config, shape)
-    others = tuple(m for m in managers if m.identity != applier.identity)
-    changed = difference(compare(live, merged, shape).changed, NOT_OWNED)
-    conflicts = [(m, overlap) for m in others if (overlap := intersection(changed, m.fields))]
-    if conflicts and not force:
-        raise _conflict(conflicts)
-    others = without(others, changed)
     mine = next((m for m in managers if m.identity == applier.identity), None)
-    if mine is not None:
-        merged = _prune(merged, difference(mine.fields, claimed), _all_fields(others, claimed), shape)
-        if not isinstance(merged, dict):
-            merged = {}
-    removed = compare(live, merged, shape).removed
-    others = without(others, removed)
-    if mine is not None and mine.fields == claimed and merged == live:
-        return Applied(live, managers)
-    time = mine.time if mine is not None and mine.fields == claimed else applier.time
-    entry = Manager(applier.name, APPLY, applier.api_version, applier.subresource, time, claimed)
+    others = tuple(m for m in managers if m is not mine)
+    if mine is not None and difference(mine.fields, claimed):
+        merged = _pruned(merged, mine.fields, claimed, others, shape) or {}
+    changes = compare(live, merged, shape)
+    changed = _owned(changes.changed, ignored)
+    conflicts = tuple((m, overlap) for m in others if (overlap := intersection(m.fields, changed)))
+    if conflicts and not force:
+        raise ApplyConflictError(conflicts)
+    others = without(without(others, changed), _owned(changes.removed, ignored))
+    entry = replace(applier, fields=claimed)
+    if same_json(merged, live):
+        # Nothing changes but, perhaps, who owns it: the time of the applier's last change stands.
+        merged, entry = live, replace(entry, time=mine.time if mine is not None else "")
     return Applied(merged, ordered([*others, *((entry,) if claimed else ())]))
 
 
-def _all_fields(managers: Managers, claimed: FieldSet) -> FieldSet:
-    everything = claimed
-    for manager in managers:
-        everything = union(everything, manager.fields)
-    return everything
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_nulls(part) for name, part in value.items() if part is not None}
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
-    return value
+def _owned(fields: FieldSet, ignored: tuple[str, ...]) -> FieldSet:
+    fields = difference(fields, NOT_OWNED)
+    names = tuple("f:" + name for name in ignored)
+    return {element: node for element, node in fields.items() if element not in names} if names else fields
 
 
 def _merge(live: Any, config: Any, shape: Shape) -> Any:
-    if isinstance(live, dict) and isinstance(config, dict) and shape.merge is not Merge.ATOMIC:
-        merged = dict(live)
-        for name, value in config.items():
-            merged[name] = _merge(live[name], value, shape.child(name)) if name in live else value
+    """A null in the configuration leaves a map or list alone and replaces anything else."""
+    if _merges(live, config, dict) and shape.merge is not Merge.ATOMIC:
+        merged = dict(live or {})
+        for name, value in (config or {}).items():
+            merged[name] = _merge(merged[name], value, shape.child(name)) if name in merged else value
         return merged
-    if isinstance(live, list) and isinstance(config, list):
-        if shape.merge is Merge.SET:
-            return live + [item for item in config if item not in live]
-        if shape.merge is Merge.KEYED:
-            return _merge_keyed(live, config, shape)
-    return live if type(live) is type(config) and live == config else config
+    if _merges(live, config, list) and shape.merge in (Merge.KEYED, Merge.SET):
+        return _merge_lists(live or [], config or [], shape)
+    return config
 
 
-def _merge_keyed(live: list[Any], config: list[Any], shape: Shape) -> list[Any]:
-    wanted: dict[str, Any] = {}
-    for item in config:
-        element = item_element(item, shape)
-        if element in wanted:
-            raise ValueError(f"duplicate entries for key {element[2:]}")
-        wanted[element] = item
-    merged = []
-    for item in live:
-        applied = wanted.pop(item_element(item, shape), None)
-        merged.append(item if applied is None else _merge(item, applied, shape.items or UNKNOWN))
-    return merged + list(wanted.values())
+def _merges(live: Any, config: Any, kind: type) -> bool:
+    if not all(value is None or isinstance(value, kind) for value in (live, config)):
+        return False
+    return bool(live or config)
 
 
-_GONE: Any = object()
+def _merge_lists(live: list[Any], config: list[Any], shape: Shape) -> list[Any]:
+    """Items of both, in the order of the configuration where both have them, with the others where they stood."""
+    left = [item_element(item, shape) for item in live]
+    right = [item_element(item, shape) for item in config]
+    ours = dict(zip(left, live, strict=True))
+    theirs = dict(zip(right, config, strict=True))
+    shared = [element for element in right if element in ours]
+    merged: list[str] = []
+    taken: dict[str, None] = {}
+    at_left = at_right = 0
+    while at_left < len(left) or at_right < len(right):
+        element = left[at_left] if at_left < len(left) else ""
+        if at_left < len(left) and at_right < len(right):
+            if element == right[at_right]:
+                merged.append(element)
+                taken[element] = None
+                at_left, at_right = at_left + 1, at_right + 1
+                shared = shared[1:]
+                continue
+            if element in theirs and shared and shared[0] != element:
+                at_left += 1
+                continue
+        if at_left < len(left):
+            if element not in theirs:
+                merged.append(element)
+                at_left += 1
+                continue
+            if element in taken:
+                at_left += 1
+        if at_right < len(right):
+            element = right[at_right]
+            merged.append(element)
+            taken[element] = None
+            at_right += 1
+            if shared and shared[0] == element:
+                shared = shared[1:]
+    items = shape.items or UNKNOWN
+    return [
+        ours[element]
+        if element not in theirs
+        else _merge(ours[element], theirs[element], items)
+        if element in ours
+        else theirs[element]
+        for element in merged
+    ]
 
 
-def _prune(value: Any, gone: FieldSet, kept: FieldSet | None, shape: Shape) -> Any:
-    """`value` without the members of `gone` that `kept` does not hold. Containers emptied by it go too."""
-    if not gone:
-        return value
-    keep = kept or {}
-    if isinstance(value, dict):
+def _pruned(merged: Any, last: FieldSet, claimed: FieldSet, others: Managers, shape: Shape) -> Any:
+    """`merged` without what the applier owned before and nobody owns now."""
+    owned = claimed
+    for manager in others:
+        owned = union(owned, manager.fields)
+    last = with_named_fields(last, shape)
+    present = with_named_fields(fields_of(merged, shape), shape)
+    left = _present(_removed(merged, last, shape), shape)
+    with_owned = _removed(merged, difference(present, union(left, with_named_fields(owned, shape))), shape)
+    gone = difference(present, _present(with_owned, shape))
+    return _removed(merged, intersection(gone, last), shape)
+
+
+def _present(value: Any, shape: Shape) -> FieldSet:
+    return with_named_fields(fields_of(value, shape), shape) if isinstance(value, dict) else {}
+
+
+def _removed(value: Any, gone: FieldSet, shape: Shape) -> Any:
+    """`value` without the members of `gone`; None when nothing is left of a map or list."""
+    if isinstance(value, dict) and shape.merge is not Merge.ATOMIC:
         left_map: dict[str, Any] = {}
         for name, part in value.items():
-            pruned = _prune_part(part, gone.get("f:" + name), keep.get("f:" + name), shape.child(name))
-            if pruned is not _GONE:
-                left_map[name] = pruned
-        return left_map
+            node = gone.get("f:" + name)
+            if node is None:
+                left_map[name] = part
+            elif not is_member(node):
+                left_map[name] = _removed(part, node, shape.child(name))
+        return left_map or None
     if isinstance(value, list) and shape.merge in (Merge.KEYED, Merge.SET):
         left_list = []
         for item in value:
-            element = item_element(item, shape)
-            pruned = _prune_part(item, gone.get(element), keep.get(element), shape.items or UNKNOWN)
-            if pruned is not _GONE:
-                left_list.append(pruned)
-        return left_list
+            node = gone.get(item_element(item, shape))
+            if node is None:
+                left_list.append(item)
+            elif not is_member(node):
+                left_list.append(_removed(item, node, shape.items or UNKNOWN))
+        return left_list or None
     return value
-
-
-def _prune_part(part: Any, gone: FieldSet | None, kept: FieldSet | None, shape: Shape) -> Any:
-    if gone is None:
-        return part
-    if is_member(gone) and kept is None:
-        return _GONE
-    pruned = _prune(part, gone, kept, shape)
-    if isinstance(pruned, dict | list) and not pruned and part and kept is None:
-        return _GONE
-    return pruned
-
-
-def _conflict(conflicts: list[tuple[Manager, FieldSet]]) -> StatusError:
-    causes: list[Cause] = []
-    listed: list[str] = []
-    for manager, overlap in sorted(conflicts, key=lambda pair: pair[0].identity):
-        subresource = f' with subresource "{manager.subresource}"' if manager.subresource else ""
-        subject = f'"{manager.name}"{subresource} using {manager.api_version}'
-        fields = list(paths(overlap))
-        causes += [Cause("FieldManagerConflict", f"conflict with {subject}", path) for path in fields]
-        shown = f": {fields[0]}" if len(fields) == 1 else ":" + "".join(f"\n- {path}" for path in fields)
-        listed.append(f"conflict{'s' if len(fields) > 1 else ''} with {subject}{shown}")
-    plural = "s" if len(causes) > 1 else ""
-    message = f"Apply failed with {len(causes)} conflict{plural}: " + "\n".join(listed)
-    return StatusError(409, "Conflict", message, causes=tuple(causes))

@@ -1,16 +1,19 @@
 """How the parts of an object merge: which maps are granular, which lists are keyed, sets or atomic.
 
-Server-side apply, managed fields and strategic merge patch read the same description. For built-in kinds it is a
-table (source: the list types and patch merge keys in the published Kubernetes API reference); for custom resources it
-is derived from the schema's `x-kubernetes-list-type` and its relatives.
+Server-side apply, managed fields and strategic merge patch read the same description. For built-in kinds it is
+derived from the table of `builtin_fields`, for custom resources from the schema's `x-kubernetes-list-type` and its
+relatives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cache
 from typing import Any
+
+from muster.sim.builtin_fields import BuiltinField, FieldType, structs
 
 
 class Merge(Enum):
@@ -28,9 +31,9 @@ class Merge(Enum):
 class Shape:
     """The shape of one value.
 
-    `keys` identify an item for server-side apply, `patch_key` for a strategic merge patch ("" where the list is
-    replaced). `key_defaults` stand in for a key that an item leaves out. `items` is the shape of list items and of
-    the values of a map.
+    `keys` identify an item for server-side apply, `key_defaults` stand in for a key that an item leaves out. A
+    strategic merge patch merges a list only with `patch_merges`, by `patch_key` ("" for a list of scalars), and
+    replaces an object with `patch_replaces`. `items` is the shape of list items and of the values of a map.
     """
 
     merge: Merge = Merge.STRUCT
@@ -40,6 +43,7 @@ class Shape:
     key_defaults: Mapping[str, Any] = field(default_factory=dict)
     patch_key: str = ""
     patch_merges: bool = False
+    patch_replaces: bool = False
 
     def child(self, name: str) -> Shape:
         """Shape of a field or of a map's value; unknown fields are structs, or atomic when they hold a list."""
@@ -50,135 +54,68 @@ class Shape:
 
     @staticmethod
     def builtin(kind: str) -> Shape:
-        """Shape of a built-in kind."""
-        return _BUILTIN.get(kind, _object())
+        """Shape of a type in the table of built-in fields, such as a kind."""
+        return _of_struct(kind)
 
     @staticmethod
     def of_schema(schema: Mapping[str, Any]) -> Shape:
         """Shape of a custom resource from its structural schema."""
         root = _of_schema(schema)
-        fields = {**root.fields, "metadata": _METADATA}
+        fields = {**root.fields, "metadata": _of_struct("ObjectMeta")}
         return Shape(Merge.STRUCT, fields=fields)
 
 
 UNKNOWN = Shape()
 _ATOMIC = Shape(Merge.ATOMIC)
-_MAP = Shape(Merge.MAP, items=UNKNOWN)
-_ATOMIC_MAP = _ATOMIC
 
 
-def _keyed(*keys: str, patch: str | None = "", item: Mapping[str, Shape] | None = None, **defaults: Any) -> Shape:
-    """A keyed list. `patch`: "" means the first key; None means a strategic merge patch replaces the list."""
-    patch_key = "" if patch is None else (patch or keys[0])
-    return Shape(
-        Merge.KEYED,
-        items=Shape(fields=item or {}),
-        keys=keys,
-        key_defaults=defaults,
-        patch_key=patch_key,
-        patch_merges=bool(patch_key),
-    )
+@cache
+def _of_struct(name: str) -> Shape:
+    """The shape of a type in the table of built-in fields."""
+    struct = structs()[name]
+    fields = {field.name: _of_field(field) for field in struct.fields.values()}
+    return Shape(Merge.ATOMIC if struct.atomic else Merge.STRUCT, fields)
 
 
-def _patch_only(key: str) -> Shape:
-    """Merged by key in a strategic merge patch, atomic for server-side apply."""
-    return Shape(Merge.ATOMIC, items=UNKNOWN, patch_key=key, patch_merges=True)
+def _of_field(field: BuiltinField) -> Shape:
+    if field.name == "managedFields":
+        return _ATOMIC
+    if "replace" in field.flags:
+        return replace(_of_type(field.type), patch_replaces=True)
+    if field.type.form == "list":
+        return _of_builtin_list(field)
+    if "atomic" in field.flags:
+        return Shape(Merge.ATOMIC, items=UNKNOWN)
+    if field.type.form == "map":
+        element = field.type.element
+        return Shape(Merge.MAP, items=_of_type(element) if element is not None else UNKNOWN)
+    return _of_type(field.type)
 
 
-def _object(**fields: Shape) -> Shape:
-    return Shape(fields={"metadata": _METADATA, **fields})
+def _of_type(kind: FieldType) -> Shape:
+    if kind.form == "list":
+        return _ATOMIC
+    # A schema holds schemas, without end: its parts are taken as they come.
+    return _of_struct(kind.name) if kind.form == "struct" and kind.name != "JSONSchemaProps" else UNKNOWN
 
 
-_SET = Shape(Merge.SET, patch_merges=True)
-_METADATA = Shape(
-    fields={
-        "labels": _MAP,
-        "annotations": _MAP,
-        "finalizers": _SET,
-        "ownerReferences": _keyed("uid"),
-        "managedFields": _ATOMIC,
-    }
-)
-_CONDITIONS = _keyed("type")
-_RESOURCES = Shape(fields={"limits": _MAP, "requests": _MAP, "claims": _keyed("name", patch=None)})
-_CONTAINER = {
-    "ports": _keyed("containerPort", "protocol", protocol="TCP"),
-    "env": _keyed("name"),
-    "volumeMounts": _keyed("mountPath"),
-    "volumeDevices": _keyed("devicePath"),
-    "resources": _RESOURCES,
-}
-_POD_SPEC = Shape(
-    fields={
-        "containers": _keyed("name", item=_CONTAINER),
-        "initContainers": _keyed("name", item=_CONTAINER),
-        "ephemeralContainers": _keyed("name", item=_CONTAINER),
-        "volumes": _keyed("name"),
-        "imagePullSecrets": _keyed("name"),
-        "hostAliases": _keyed("ip"),
-        "topologySpreadConstraints": _keyed("topologyKey", "whenUnsatisfiable"),
-        "schedulingGates": _keyed("name"),
-        "resourceClaims": _keyed("name"),
-        "nodeSelector": _ATOMIC_MAP,
-        "overhead": _MAP,
-    }
-)
-_TEMPLATE = Shape(fields={"metadata": _METADATA, "spec": _POD_SPEC})
-_WORKLOAD = _object(
-    spec=Shape(fields={"template": _TEMPLATE, "selector": _ATOMIC_MAP}),
-    status=Shape(fields={"conditions": _CONDITIONS}),
-)
-_JOB = _object(
-    spec=Shape(fields={"template": _TEMPLATE, "selector": _ATOMIC_MAP}),
-    status=Shape(fields={"conditions": _patch_only("type")}),
-)
-_BUILTIN: dict[str, Shape] = {
-    "Pod": _object(
-        spec=_POD_SPEC,
-        status=Shape(
-            fields={
-                "conditions": _CONDITIONS,
-                "podIPs": _keyed("ip"),
-                "hostIPs": _patch_only("ip"),
-                "resourceClaimStatuses": _keyed("name"),
-            }
-        ),
-    ),
-    "Node": _object(
-        spec=Shape(fields={"podCIDRs": _SET}),
-        status=Shape(
-            fields={
-                "conditions": _CONDITIONS,
-                "addresses": _keyed("type"),
-                "capacity": _MAP,
-                "allocatable": _MAP,
-            }
-        ),
-    ),
-    "Namespace": _object(status=Shape(fields={"conditions": _CONDITIONS})),
-    "ConfigMap": _object(data=_MAP, binaryData=_MAP),
-    "Secret": _object(data=_MAP, stringData=_MAP),
-    "Service": _object(
-        spec=Shape(fields={"ports": _keyed("port", "protocol", protocol="TCP"), "selector": _ATOMIC_MAP}),
-        status=Shape(fields={"conditions": _CONDITIONS}),
-    ),
-    "ServiceAccount": _object(secrets=_keyed("name")),
-    "PodDisruptionBudget": _object(
-        spec=Shape(fields={"selector": _ATOMIC_MAP}),
-        status=Shape(fields={"conditions": _CONDITIONS, "disruptedPods": _MAP}),
-    ),
-    "Deployment": _WORKLOAD,
-    "DaemonSet": _WORKLOAD,
-    "ReplicaSet": _WORKLOAD,
-    "StatefulSet": _WORKLOAD,
-    "Job": _JOB,
-    "CustomResourceDefinition": _object(
-        status=Shape(fields={"conditions": _keyed("type", patch=None)}),
-    ),
-    "ValidatingAdmissionPolicy": _object(
-        status=Shape(fields={"conditions": _keyed("type", patch=None)}),
-    ),
-}
+def _of_builtin_list(field: BuiltinField) -> Shape:
+    element = field.type.element
+    items = UNKNOWN if element is None else _of_type(element)
+    merges = "merge" in field.flags
+    patch_key = field.flags.get("merge", "")
+    if "map" in field.flags:
+        keys = tuple(field.flags["map"].split(","))
+        return Shape(Merge.KEYED, {}, items, keys, _key_defaults(keys), patch_key, merges)
+    if "set" in field.flags:
+        return Shape(Merge.SET, {}, items, (), {}, patch_key, merges)
+    return Shape(Merge.ATOMIC, {}, items, (), {}, patch_key, merges)
+
+
+def _key_defaults(keys: tuple[str, ...]) -> Mapping[str, Any]:
+    """What a key is that an item leaves out."""
+    known = {"protocol": "TCP", "containerPort": 0, "port": 0}
+    return {key: known.get(key, "") for key in keys}
 
 
 def _of_schema(schema: Mapping[str, Any]) -> Shape:

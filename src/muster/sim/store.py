@@ -13,9 +13,21 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
+import msgspec
+
 from muster.clock import Clock
 from muster.kube.api import EventType, Object, ResourceType
-from muster.sim import api_deletion, api_eviction, api_lists, api_reactions, api_writes
+from muster.sim import (
+    api_apply,
+    api_deletion,
+    api_eviction,
+    api_garbage,
+    api_lists,
+    api_patches,
+    api_pod_garbage,
+    api_reactions,
+    api_writes,
+)
 from muster.sim.api_conversion import from_storage
 from muster.sim.api_deletion import DeleteOptions
 from muster.sim.api_faults import FaultHook
@@ -23,6 +35,7 @@ from muster.sim.api_kinds import Kind, Registry
 from muster.sim.api_lists import ListOptions, ListResult
 from muster.sim.api_status import StatusError, not_found, unknown_resource
 from muster.sim.history import Change, Key, Storage, Version
+from muster.sim.identities import User
 from muster.sim.managed_fields import Managers, encode
 
 SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -30,10 +43,14 @@ SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 @dataclass
 class WriteOptions:
-    """How to carry out a write. `warnings` collects what the client should be told besides the answer."""
+    """How to carry out a write. `warnings` collects what the client should be told besides the answer.
+
+    `identity` is who writes, for admission; None is the trusted client in process named `user`.
+    """
 
     manager: str = "unknown"
     user: str = "system:admin"
+    identity: User | None = None
     dry_run: bool = False
     field_validation: str = "Warn"
     warnings: list[str] = field(default_factory=list)
@@ -52,8 +69,9 @@ class Store:
         self.faults: FaultHook | None = None
         self.version = 0
         self.watch_epoch = 0
-        self.owners = api_reactions.OwnerIndex()
+        self.owners = api_garbage.OwnerIndex()
         self.event_expiry = api_reactions.EventExpiry()
+        self.lost_nodes = api_pod_garbage.LostNodes()
         self.rng = Random(seed)  # noqa: S311 - reproducible names, not secrets
         self._storages: dict[str, Storage] = {}
         self._history_limit = history_limit
@@ -145,7 +163,7 @@ class Store:
         *,
         subresource: str = "",
     ) -> Version:
-        return api_writes.patch(
+        return api_patches.patch(
             self, kind, name, patch, patch_type, namespace, options or WriteOptions(), subresource
         )
 
@@ -161,7 +179,7 @@ class Store:
         subresource: str = "",
     ) -> tuple[Version, bool]:
         """Server-side apply; the second value tells whether the object was created."""
-        return api_writes.apply(self, kind, name, config, namespace, options or WriteOptions(), force, subresource)
+        return api_apply.apply(self, kind, name, config, namespace, options or WriteOptions(), force, subresource)
 
     def delete(
         self, kind: Kind, name: str, namespace: str = "", options: DeleteOptions | None = None
@@ -241,3 +259,14 @@ class Store:
     def raw(self, kind: Kind, version: Version) -> bytes:
         """JSON of a version as `kind` serves it, encoded once."""
         return version.raw(kind.api_version, from_storage(kind))
+
+    def raw_item(self, kind: Kind, version: Version) -> bytes:
+        """JSON of a version as an item of a list: items of built-in kinds do not repeat the list's kind."""
+        raw = self.raw(kind, version)
+        if kind.custom is not None:
+            return raw
+        head = f'{{"apiVersion":"{kind.api_version}","kind":"{kind.name}",'.encode()
+        if raw.startswith(head):
+            return b"{" + raw[len(head) :]
+        obj = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        return msgspec.json.encode({name: part for name, part in obj.items() if name not in ("apiVersion", "kind")})

@@ -1,0 +1,1 @@
+"""Health, metrics and log lines of the two deployables."""

@@ -1,0 +1,1 @@
+"""Access to the simulated API server: role rules, tokens and admission policies, without HTTP."""
