@@ -9,7 +9,7 @@ import pytest
 from tests.contract.client import Client
 from tests.contract.server import REAL, SIMULATOR, Server, real, simulated
 
-SIDES = [pytest.param(SIMULATOR, id=SIMULATOR), pytest.param(REAL, id=REAL, marks=pytest.mark.real)]
+SIDES = [pytest.param(SIMULATOR, id=SIMULATOR), pytest.param(REAL, id=REAL, marks=pytest.mark.real_api)]
 
 
 @pytest.fixture(scope="session")

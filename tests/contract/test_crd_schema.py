@@ -28,6 +28,7 @@ TYPES = of(
         "i": INTEGER,
         "i32": {"type": "integer", "format": "int32"},
         "n": {"type": "number"},
+        "single": {"type": "number", "format": "float"},
         "s": STRING,
         "b": {"type": "boolean"},
         "o": of({"x": INTEGER}),
@@ -88,6 +89,12 @@ def test_ranges_of_formats(types: Widgets, spec: Any, form: str) -> None:
     message = f'Invalid value: "": Checked value must be of type {form} in spec.i32'
     assert causes(trial(types, spec)) == {(NO_FIELD, "FieldValueInvalid", message)}
     assert trial(types, {"i32": 2**31 - 1}).ok()["spec"] == {"i32": 2**31 - 1}
+
+
+def test_a_float_has_32_bits(types: Widgets) -> None:
+    message = 'Invalid value: "": Checked value must be of type number with format float in spec.single'
+    assert causes(trial(types, {"single": 1e300})) == {(NO_FIELD, "FieldValueInvalid", message)}
+    assert trial(types, {"single": 1e30}).status == 201
 
 
 @pytest.mark.parametrize("value", [1.5, 2**63])

@@ -14,7 +14,7 @@ from tests.controlplane.binaries import Binaries, BinariesMissingError, find
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.guard import refuse_foreign_nodes
 
-MARKER = "real"
+MARKER = "real_api"
 ABSENT = "no real control plane: "
 
 

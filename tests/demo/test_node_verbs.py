@@ -13,7 +13,7 @@ from muster.cli.group import run
 from muster.clock import SystemClock
 from muster.kube.api import CRDS, NODE_HEALTHS, KubeApi
 from muster.resources import crd
-from muster.resources.base import from_object, to_object
+from muster.resources.base import API_VERSION, from_object, to_object
 from muster.resources.node_health import NodeHealth, Verb
 from muster.sim.inprocess import InProcessApi
 from muster.sim.store import Store
@@ -26,7 +26,7 @@ async def _fill(api: KubeApi) -> None:
     for health in (in_service(), repairing(), out_of_service()):
         body = to_object(health)
         status = body.pop("status")
-        body["metadata"] = {"name": health.metadata.name}
+        body |= {"apiVersion": API_VERSION, "kind": NODE_HEALTHS.kind, "metadata": {"name": health.metadata.name}}
         created = await api.create(NODE_HEALTHS, dict(body, spec={}))
         await api.replace(NODE_HEALTHS, dict(created, status=status), subresource="status")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import shutil
 import subprocess
@@ -11,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
-
-import helm_python
 
 from muster import yamlio
 from tests.contract.client import Client
@@ -27,6 +26,11 @@ REQUIRED: dict[str, Any] = {
 """What every installation must say; rendered below the values of a test."""
 OBSERVERS = {"controller": {"enabled": False}}
 Object = dict[str, Any]
+
+
+def engine() -> Any:
+    """Helm's own engine. Imported late: the quick suite collects these modules without having it."""
+    return importlib.import_module("helm_python")
 
 
 class KubectlError(AssertionError):
@@ -66,7 +70,7 @@ def templates(values: Mapping[str, Any] | None = None, namespace: str = NAMESPAC
 
 @functools.cache
 def _rendered(values: str, namespace: str) -> tuple[tuple[str, str], ...]:
-    with helm_python.Chart.load(CHART) as chart:
+    with engine().Chart.load(CHART) as chart:
         texts = chart.render(json.loads(values), name=RELEASE, namespace=namespace)
     return tuple(sorted(texts.items()))
 

@@ -13,7 +13,7 @@ from tests.contract.server import eventually
 from tests.controlplane.cluster import ControlPlane
 from tests.deploy.chart import NAMESPACE, agent_token, controller_token, install, unbound_agent_token
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.real_api
 
 HEALTHS = "/apis/muster.dev/v1alpha1/nodehealths"
 CERTIFICATIONS = "/apis/muster.dev/v1alpha1/certifications"

@@ -7,7 +7,6 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-import helm_python
 import pytest
 
 from muster import __version__, yamlio
@@ -17,7 +16,7 @@ from muster.resources.base import (
 )
 from muster.resources.crd import manifests, text
 from muster.resources.crd_tables import KINDS
-from tests.deploy.chart import CHART, NAMESPACE, OBSERVERS, RELEASE, REQUIRED, merged, of_kind, one, render
+from tests.deploy.chart import CHART, NAMESPACE, OBSERVERS, RELEASE, REQUIRED, engine, merged, of_kind, one, render
 from tests.deploy.values import VALUES
 
 pytestmark = pytest.mark.full
@@ -39,7 +38,7 @@ CLUSTER_SCOPED = {
 
 @pytest.mark.parametrize("name", sorted(VALUES))
 def test_helm_finds_nothing_to_complain_of(name: str) -> None:
-    report = helm_python.lint(CHART, merged(REQUIRED, VALUES[name]), strict=True, namespace=NAMESPACE)
+    report = engine().lint(CHART, merged(REQUIRED, VALUES[name]), strict=True, namespace=NAMESPACE)
     # Helm recommends an icon; there is none.
     found = [m for m in report["messages"] if "icon is recommended" not in str(m)]
     assert found == []
@@ -248,11 +247,11 @@ def test_definitions_stay_when_the_release_goes() -> None:
     ],
 )
 def test_wrong_values_are_refused_in_words(values: dict[str, Any], said: str) -> None:
-    with pytest.raises(helm_python.HelmError) as refused:
+    with pytest.raises(engine().HelmError) as refused:
         render(values)
     assert said in str(refused.value)
 
 
 def test_another_namespace_is_refused() -> None:
-    with pytest.raises(helm_python.HelmError, match="install with --namespace muster-system instead of elsewhere"):
+    with pytest.raises(engine().HelmError, match="install with --namespace muster-system instead of elsewhere"):
         render({}, namespace="elsewhere")

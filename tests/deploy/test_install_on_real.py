@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import helm_python
 import pytest
 
 from muster.resources.base import GROUP, VERSION
@@ -19,6 +18,7 @@ from tests.deploy.chart import (
     NAMESPACE,
     RELEASE,
     REQUIRED,
+    engine,
     install,
     kubectl,
     merged,
@@ -28,7 +28,7 @@ from tests.deploy.chart import (
     text_of,
 )
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.real_api
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -125,8 +125,8 @@ class Helm:
         with self._config() as helm:
             helm.uninstall(RELEASE, ignore_not_found=True)
 
-    def _config(self) -> helm_python.Config:
-        return helm_python.Config(kubeconfig_path=self.kubeconfig, namespace=NAMESPACE)
+    def _config(self) -> Any:
+        return engine().Config(kubeconfig_path=self.kubeconfig, namespace=NAMESPACE)
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_helm_installs_upgrades_and_uninstalls_it_and_keeps_the_data(helm: Helm,
 
 
 def test_helm_refuses_a_policy_before_its_kind_is_known(helm: Helm) -> None:
-    with pytest.raises(helm_python.HelmError, match="install this release once without `policy`"):
+    with pytest.raises(engine().HelmError, match="install this release once without `policy`"):
         helm.install({"policy": {"priority": 1}})
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import io
-import signal
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from muster.demo.cluster import POLICY, Cluster, install
 from muster.demo.outcome import Outcome
 from muster.demo.story import Story
 from muster.demo.view import PlainView
-from muster.errors import ExitCode
 from muster.kube.api import NODE_HEALTHS, NotFoundError
 from muster.kube.config import load_target
 from muster.kube.http import HttpApi
@@ -39,7 +37,7 @@ from tests.controlplane.audit import Request
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.link import Link
 from tests.invariants.checker import Snapshot, Violation, broken_between, schedulable, take, violations
-from tests.real.controllers import Controllers, End
+from tests.real.controllers import Controllers
 from tests.real.rights import Rights, credential_of
 
 SPEED = 60.0
@@ -50,8 +48,6 @@ AGENT_S = 60.0
 """Interval and heartbeat of the agents, simulated."""
 FLEET_REQUESTS_PER_S = 2000.0
 SERVED_LIMIT_S = 30.0
-LAST_WORDS_S = 2.0
-"""Real seconds from what a process was told to its end."""
 CHECK_S = 1.0
 """Real seconds between two looks at the invariants."""
 RULES = effective_policy([POLICY], {})
@@ -92,26 +88,8 @@ class Bed:
         """
         return [r for r in self.rights.refused() if not self._was_starting(r.at)]
 
-    def ended_by_themselves(self) -> list[End]:
-        """Controllers that ended without being killed.
-
-        One that asks for access while the API server still reads the roles is told that it has none, and ends; its
-        Deployment starts it again. That is not counted.
-        """
-        return [
-            end
-            for end in self.controllers.ends
-            if end.code != -signal.SIGKILL
-            and not (end.code == ExitCode.BAD_INPUT and self._was_starting(end.at, LAST_WORDS_S))
-        ]
-
-    def _was_starting(self, at: str, later_s: float = 0.0) -> bool:
-        """Whether the API server was starting at `at`, or had been up to `later_s` before."""
-        then = datetime.fromisoformat(at)
-        return any(
-            datetime.fromisoformat(begin) <= then <= datetime.fromisoformat(end) + timedelta(seconds=later_s)
-            for begin, end in self.starts
-        )
+    def _was_starting(self, at: str) -> bool:
+        return any(begin <= at <= end for begin, end in self.starts)
 
     async def snapshot(self) -> Snapshot:
         """What the API server holds now; an outage is waited for."""

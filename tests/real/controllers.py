@@ -8,13 +8,10 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from muster.clock import ScaledClock
 from muster.kube.api import LEASES, KubeApi, NotFoundError
-from muster.kube.election import micro_time
 from muster.resources.base import CONTROLLER_LEASE, SYSTEM_NAMESPACE
 from muster.sim.agent_processes import die_with_parent
 
@@ -22,15 +19,6 @@ RESTART_S = 0.5
 QUICK_S = 3.0
 MAX_QUICK_DEATHS = 5
 STOP_S = 15.0
-
-
-@dataclass(frozen=True)
-class End:
-    """A process that ended before the bed did: who, how, and when, in real time as the audit log writes it."""
-
-    identity: str
-    code: int
-    at: str
 
 
 class Controllers:
@@ -45,7 +33,8 @@ class Controllers:
         self._clock = clock
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self.killed = 0
-        self.ends: list[End] = []
+        self.ends: list[tuple[str, int]] = []
+        """Identity and exit code of every process that ended before the bed did."""
 
     async def run(self) -> None:
         """Keep all of them running for ever; on the way out they are asked to end."""
@@ -77,7 +66,7 @@ class Controllers:
             started = time.monotonic()
             identity = f"{slot}.{generation}"
             code = await self._one(identity, self._kubeconfigs[slot])
-            self.ends.append(End(identity, code, micro_time(datetime.now(UTC))))
+            self.ends.append((identity, code))
             lived_s = time.monotonic() - started
             quick = quick + 1 if lived_s < QUICK_S and code != -signal.SIGKILL else 0
             assert quick < MAX_QUICK_DEATHS, f"{slot} does not stay up (exit code {code}): {self.told()[-3000:]}"

@@ -213,7 +213,7 @@ def test_the_fleets_scheduler_on_the_simulator(tmp_path: Path) -> None:
         assert server.name == SIMULATOR
 
 
-@pytest.mark.real
+@pytest.mark.real_api
 def test_both_schedulers_on_a_real_api_server(story_plane: ControlPlane) -> None:
     server = server_of(REAL, story_plane.kubeconfig_file())
     schedulers: list[tuple[str, Callable[[], Any]]] = [

@@ -13,7 +13,7 @@ from tests.real.bed import play
 from tests.real.ending import ends, on_the_simulator, passed, repairs
 from tests.real.plants import ACCEPTANCE, BROKEN, DEGRADED
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real_api, pytest.mark.timeout(900)]
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
 

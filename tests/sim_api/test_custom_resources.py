@@ -111,7 +111,7 @@ def test_strict_validation_refuses_unknown_fields() -> None:
         ({"tags": ["a", "a"]}, "spec.tags[1]", 'Duplicate value: "a"'),
         ({"parts": [{"name": "x"}, {"name": "x"}]}, "spec.parts[1]", 'Duplicate value: {"name":"x"}'),
         ({"parts": [{"weight": 1}]}, "spec.parts[0].name", "Required value"),
-        ({"ratio": 2}, "spec", 'Invalid value: "object": ratio must be below one'),
+        ({"ratio": 2}, "spec", "Invalid value: ratio must be below one"),
     ],
 )
 def test_validation_names_the_field(spec: dict[str, Any], field: str, message: str) -> None:
@@ -124,12 +124,12 @@ def test_several_causes_in_one_answer() -> None:
     with pytest.raises(StatusError) as caught:
         create(store, size=0, color="green")
     assert caught.value.message.startswith('Widget.test.example.com "w1" is invalid: [spec.size: ')
-    assert len(caught.value.causes) == 2
+    assert {cause.field for cause in caught.value.causes} == {"spec.size", "spec.color", NO_FIELD}
 
 
 def test_a_required_field_is_missed() -> None:
     store = widget_store()
-    body = {"metadata": {"name": "w"}, "spec": {}}
+    body = {**widget(), "spec": {}}
     assert causes(lambda: store.create(store.kind(WIDGETS), body, "default")) == {"spec.size": "Required value"}
 
 
@@ -141,7 +141,7 @@ def test_transition_rules_compare_with_the_old_value() -> None:
         return store.patch(store.kind(WIDGETS), "w1", {"spec": {"size": size}}, MERGE, "default").obj
 
     assert patched(6)["spec"]["size"] == 6
-    assert causes(lambda: patched(2)) == {"spec.size": 'Invalid value: "object": size cannot shrink'}
+    assert causes(lambda: patched(2)) == {"spec.size": "Invalid value: size cannot shrink"}
 
 
 def test_immutable_once_set() -> None:
@@ -210,32 +210,32 @@ def test_message_expressions_and_reasons() -> None:
     store = rule_store(rule)
     with pytest.raises(StatusError) as caught:
         create(store, size=7)
-    assert (caught.value.causes[0].reason, caught.value.causes[0].message) == ("FieldValueForbidden", "size is 7")
+    assert (caught.value.causes[0].reason, caught.value.causes[0].message) == (
+        "FieldValueForbidden",
+        "Forbidden: size is 7",
+    )
 
 
 def test_a_rule_that_cannot_be_evaluated_refuses_the_object() -> None:
     store = rule_store({"rule": "self.ratio > 0.0"})
-    assert "rule evaluation error" in causes(lambda: create(store))["spec"]
+    assert "no such key: ratio evaluating rule" in causes(lambda: create(store))["spec"]
 
 
 @pytest.mark.parametrize(
     ("rule", "word"),
     [
-        ({"rule": "self.plain.isSorted()"}, "isSorted"),
-        ({"rule": "quantity(self.name).isGreaterThan(quantity('1'))"}, "quantity"),
-        ({"rule": "self.size"}, None),
+        ({"rule": "format.dns1123Label().validate(self.name).hasValue()"}, "format"),
+        ({"rule": "self.name.reverse() == 'a'"}, "reverse"),
+        ({"rule": "self.nothing == 1"}, "undefined field 'nothing'"),
+        ({"rule": "self.size"}, "must evaluate to a bool"),
         ({"rule": "self.size +"}, "compilation failed"),
         ({"rule": ""}, "rule is not specified"),
         ({"rule": "'a'"}, "must evaluate to a bool"),
-        ({"rule": "self == oldSelf", "optionalOldSelf": True}, "optionalOldSelf"),
-        ({"rule": "true", "reason": "Whim"}, "must be one of"),
+        ({"rule": "true", "optionalOldSelf": True}, "optionalOldSelf"),
+        ({"rule": "true", "reason": "Whim"}, "Unsupported value"),
     ],
 )
-def test_rules_that_cannot_be_carried_out_are_refused_at_definition(rule: dict[str, Any], word: str | None) -> None:
-    if word is None:
-        store = rule_store(rule)
-        assert "rule evaluation error" in causes(lambda: create(store))["spec"]
-        return
+def test_rules_that_cannot_be_carried_out_are_refused_at_definition(rule: dict[str, Any], word: str) -> None:
     found = causes(lambda: rule_store(rule))
     assert any(word in message or word in field for field, message in found.items())
 
@@ -273,7 +273,7 @@ def _schema(crd: dict[str, Any]) -> dict[str, Any]:
         lambda crd: _schema(crd)["properties"].update(x={"type": "text"}),
         lambda crd: _schema(crd)["properties"].update(x={"$ref": "#/a"}),
         lambda crd: _schema(crd)["properties"].update(x={"type": "string", "pattern": "("}),
-        lambda crd: _schema(crd)["properties"].update(x={"type": "object", "additionalProperties": False}),
+        lambda crd: _schema(crd)["properties"].update(x={"type": "string", "format": "isbn"}),
         lambda crd: _schema(crd)["properties"]["parts"].pop("x-kubernetes-list-map-keys"),
         lambda crd: _schema(crd)["properties"]["parts"]["items"].pop("required"),
     ],

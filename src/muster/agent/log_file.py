@@ -13,7 +13,7 @@ from muster.clock import Clock, speed_of
 CHUNK_BYTES = 256 * 1024
 HEAD_BYTES = 256
 POLL_S = 0.05
-"""Of the machine's time. A look costs a few system calls (0.2 % of a core), and a fault waits half of this on average."""
+"""Of the machine's time. A look costs a few system calls; a fault waits half of this on average."""
 
 
 class LogFile:

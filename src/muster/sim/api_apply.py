@@ -64,7 +64,15 @@ def apply(
     _refuse_nulls(kind, name, merged)
     _check_place(merged.get("metadata"), key)
     _check_uid(kind, merged, live)
-    return api_writes.replace(store, kind, version, merged, options, subresource, applied.managers), False
+    owned = _same_but_times(version.managers, applied.managers)
+    return api_writes.replace(store, kind, version, merged, options, subresource, owned), False
+
+
+def _same_but_times(before: Managers, after: Managers) -> Managers:
+    """The ownership after an apply; where nothing but times differs, the one before, so that nothing is written."""
+    known = {manager.identity: (manager.api_version, manager.fields) for manager in before}
+    now = {manager.identity: (manager.api_version, manager.fields) for manager in after}
+    return before if known == now else after
 
 
 def _decoded(config: Any) -> Object:

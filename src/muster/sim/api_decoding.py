@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from muster.kube.api import Object
@@ -160,14 +161,14 @@ def checked(kind: Kind, obj: Object, old: Object | None, options: WriteOptions) 
     return found
 
 
-def checked_patch(kind: Kind, obj: Object, old: Object, options: WriteOptions, told: str) -> Object:
+def checked_patch(kind: Kind, obj: Object, old: Object, options: WriteOptions, told: Callable[[], str]) -> Object:
     """The result of a patch as the server reads it. `told`: how a refusal quotes it. Raises StatusError 422."""
     try:
         found, unknown = decoded(kind, obj, old)
     except DecodeError as error:
-        raise invalid_patch(told, str(error)) from None
+        raise invalid_patch(told(), str(error)) from None
     if unknown and options.field_validation == "Strict":
-        raise invalid_patch(told, strict(unknown))
+        raise invalid_patch(told(), strict(unknown))
     warn(unknown, options)
     return found
 

@@ -52,7 +52,7 @@ def patch(
     if fault is not None:
         raise fault
     strategic = patch_type == PatchType.STRATEGIC
-    new = checked_patch(kind, new, old, options, go_text(patch) if strategic else _text(new))
+    new = checked_patch(kind, new, old, options, lambda: go_text(patch) if strategic else _text(new))
     metadata = new["metadata"]
     if not kind.namespaced and "namespace" in metadata:
         metadata = {field: value for field, value in metadata.items() if field != "namespace"}

@@ -9,7 +9,6 @@ import base64
 import binascii
 import ipaddress
 import re
-import struct
 from collections.abc import Callable
 from datetime import date, datetime
 from urllib.parse import urlsplit
@@ -135,6 +134,8 @@ def fits(value: str, name: str) -> bool:
     return check is None or check(value)
 
 
+_LARGEST_FLOAT = 3.4028234663852886e38
+"""Largest number of 32 bits (IEEE 754)."""
 _BITS = {"int32": 31, "int64": 63}
 
 
@@ -145,8 +146,5 @@ def number_fault(value: float, type_: str, name: str) -> str:
         if value != int(value) or not -(2**bits) <= value < 2**bits:
             return f"integer with format {name}" if name in _BITS else "integer (default format)"
     elif type_ == "number" and name == "float":
-        try:
-            struct.pack("f", value)
-        except OverflowError:
-            return "number with format float"
+        return "number with format float" if abs(value) > _LARGEST_FLOAT else ""
     return ""

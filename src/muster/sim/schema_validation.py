@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from muster.sim.api_names import label_causes
@@ -157,21 +158,23 @@ def _validate_list(value: list[Any], schema: Schema, old: list[Any], path: str, 
     if schema.items is None:
         return
     before = old_items(old, schema)
-    seen: list[Any] = []
-    told: list[Any] = []
+    seen: dict[str, int] = {}
     for at, item in enumerate(value):
         where = f"{path}[{at}]"
         identity = item_identity(item, schema)
         if identity is not None:
-            if _has(seen, identity) and not _has(told, identity):
+            text = _canonical(identity)
+            seen[text] = seen.get(text, 0) + 1
+            if seen[text] == 2:
                 causes.append(Cause("FieldValueDuplicate", f"Duplicate value: {shown(identity)}", where))
-                told.append(identity)
-            seen.append(identity)
         validate(item, schema.items, _find(before, identity), where, causes)
 
 
-def _has(values: list[Any], value: Any) -> bool:
-    return any(same_json(value, other) for other in values)
+def _canonical(value: Any) -> str:
+    """One text per value: keys in order, and a whole number the same however it is written."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value, sort_keys=True)
 
 
 def item_identity(item: Any, schema: Schema) -> Any:
