@@ -6,14 +6,15 @@ import os
 import zlib
 from pathlib import Path
 
+from muster.agent.file_watch import FileWatch
 from muster.agent.kernel_log import MAX_LINE_BYTES, Cursor, Sequence
 from muster.agent.sources import LogBatch
 from muster.clock import Clock, speed_of
 
 CHUNK_BYTES = 256 * 1024
 HEAD_BYTES = 256
-POLL_S = 0.05
-"""Of the machine's time. A look costs a few system calls; a fault waits half of this on average."""
+POLL_S = 1.0
+"""Of the machine's time: how often a file is looked at that gives no sign of change (on a network, say)."""
 
 
 class LogFile:
@@ -25,11 +26,11 @@ class LogFile:
     """
 
     def __init__(self, path: Path, boot_id: str, clock: Clock, *, poll_s: float = POLL_S) -> None:
-        """`poll_s` is the machine's time, also where `clock` runs faster."""
+        """The kernel wakes the reader. `poll_s`, of the machine's time whatever `clock` says, is for when it cannot."""
         self._path = path
         self._boot = boot_id.replace("-", "").encode()
-        self._clock = clock
         self._poll_s = poll_s * speed_of(clock)
+        self._watch = FileWatch(clock)
         self._fd: int | None = None
         self._given: str | None = None
         self._inode = 0
@@ -40,7 +41,7 @@ class LogFile:
         self._sequence = Sequence(None)
 
     async def read(self, cursor: str | None) -> LogBatch:
-        """The next records; waits for one, looking every `poll_s`. Raises OSError when the file cannot be opened.
+        """The next records; waits for one. Raises OSError when the file cannot be opened.
 
         A batch without records tells that reading goes on in another file: its cursor must not be lost.
         """
@@ -55,9 +56,14 @@ class LogFile:
                 self._given = self._cursor().encode()
                 return LogBatch(tuple(records), self._given, lost)
             if not more:
-                await self._clock.sleep(self._poll_s)
+                await self._watch.changed(self._poll_s)
 
     def close(self) -> None:
+        """Let go of the file; nothing is read after this."""
+        self._close_file()
+        self._watch.close()
+
+    def _close_file(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -94,9 +100,10 @@ class LogFile:
     def _open(self, path: Path) -> None:
         """Open from the start. Raises OSError."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.close()
+        self._close_file()
         self._fd = fd
         self._inode = os.fstat(fd).st_ino
+        self._watch.follow(path)
         self._restart()
 
     def _restart(self) -> None:
