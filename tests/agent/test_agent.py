@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from muster.agent.sources import Probe
-from muster.kube.api import LEASES, NODE_HEALTHS
+from muster.errors import BadInputError
+from muster.kube.api import LEASES, NODE_HEALTHS, NODES
 from muster.resources.base import SYSTEM_NAMESPACE, agent_lease
 from muster.resources.fault import Entity, EntityKind, Hint, Scope, Severity
 from muster.resources.fingerprint import Reading, ReadingClass
@@ -426,3 +427,13 @@ def test_once_reads_publishes_and_returns() -> None:
         return await bench.agent().run_once()
 
     assert [fault.code for fault in on_bench(story).faults] == ["79", "94"]
+
+
+def test_once_on_a_node_that_the_cluster_does_not_have_names_the_remedy() -> None:
+    async def story(bench: Bench) -> None:
+        bench.machine.change(node_uid="")
+        await bench.server.delete(NODES, NODE)
+        with pytest.raises(BadInputError, match="The cluster has no Node 'n1'; give --node the name"):
+            await bench.agent().run_once()
+
+    on_bench(story)

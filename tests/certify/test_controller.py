@@ -220,6 +220,11 @@ def _plan(count: int) -> str:
     return msgspec.json.encode(plan).decode()
 
 
+def test_a_budget_beyond_all_time_is_no_limit() -> None:
+    found = certified(3, Faults(), "repair", budget={"maxWallMinutes": 1e300, "maxNodeMinutes": 1e300})
+    assert found.status.phase is Phase.SUCCEEDED
+
+
 def test_the_deadline_ends_it_without_blame() -> None:
     def never(spec: dict[str, Any], node: str) -> End:
         return report(node, True) if spec["test"] == "host" else End(phase=None)

@@ -170,6 +170,24 @@ def test_a_bad_partner_poisons_no_verdict_and_is_reported() -> None:
     assert any(name(1) in note for note in verdicts.notes)
 
 
+@pytest.mark.parametrize("bad", [1, 2])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_bad_partner_among_two_does_not_leave_the_lone_node_undecided(bad: int, seed: int) -> None:
+    """With the weak rates of the catalogue one pass clears nobody: the two good ones are paired until it does."""
+    plan = fleets.plan(1, fleets.EVERYTHING, partners=2, seed=seed, weakest=0.5, matchings=3)
+    verdicts, state = carry_out(plan, Truth(nodes={name(bad): 1.0}).answer)
+    assert verdict_of(verdicts, name(0)).verdict is NodeVerdict.PASSED
+    assert any(f"{name(bad)} failed itself" in note for note in verdicts.notes)
+    assert len(state.records) <= 20
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_lone_bad_node_with_a_bad_partner_among_two_never_passes(seed: int) -> None:
+    plan = fleets.plan(1, fleets.EVERYTHING, partners=2, seed=seed, weakest=0.5, matchings=3)
+    verdicts, _ = carry_out(plan, Truth(nodes={name(0): 1.0, name(1): 1.0}).answer)
+    assert verdict_of(verdicts, name(0)).verdict is not NodeVerdict.PASSED
+
+
 def test_cells_are_isolated_on_their_own_in_the_same_rounds() -> None:
     plan = fleets.plan(8)
     cells = (

@@ -673,3 +673,16 @@ def test_refused_mutating_policies(policies: Any, spec: dict[str, Any], causes: 
     answer = policies("Mutating", spec, resourceRules=[NODES]).created
     answer.refused(422, "Invalid")
     assert [(cause["field"], cause["message"]) for cause in answer.body["details"]["causes"]] == causes
+
+
+@pytest.mark.parametrize("kind", ["Validating", "Mutating"])
+def test_a_binding_counts_its_specs(server: Server, admin: Client, kind: str) -> None:
+    place, name = f"{POLICIES}/{kind.lower()}admissionpolicybindings", server.unique("binding")
+    actions = {"validationActions": ["Deny"]} if kind == "Validating" else {}
+    try:
+        made = admin.create(place, {"metadata": {"name": name}, "spec": {"policyName": "none", **actions}}).ok()
+        labelled = admin.patch(f"{place}/{name}", {"metadata": {"labels": {"a": "b"}}}).ok()
+        changed = admin.patch(f"{place}/{name}", {"spec": {"policyName": "another"}}).ok()
+    finally:
+        admin.delete(f"{place}/{name}")
+    assert [found["metadata"]["generation"] for found in (made, labelled, changed)] == [1, 1, 2]

@@ -8,22 +8,12 @@ from typing import Any
 import pytest
 
 from tests.contract.client import MERGE, Answer, Client
-from tests.contract.samples import Things, configs_of, define_things, meta, pod_spec
+from tests.contract.samples import Things, meta, pod_spec
 from tests.contract.server import Server
 
 NOT_FOUND = "the server could not find the requested resource"
 NOT_ALLOWED = "the server does not allow this method on the requested resource"
 MAX_REQUEST_BYTES = 3 * 1024 * 1024
-
-
-@pytest.fixture
-def configs(namespace: str) -> str:
-    return configs_of(namespace)
-
-
-@pytest.fixture
-def things(server: Server, namespace: str) -> Things:
-    return define_things(server, namespace)
 
 
 @pytest.mark.parametrize("raw", [b"", b'{"metadata": {', b"nonsense", b"[]", b'"text"'])

@@ -310,3 +310,26 @@ def test_times(server: Server, admin: Client, namespace: str) -> None:
         ("2024-01-01T00:00:00.1234567Z", '"7Z" as "Z07:00"'),
     ):
         assert renewed(time).refused(400, "BadRequest").endswith(f"cannot parse {rest}")
+
+
+def test_secrets_with_nulls(admin: Client, namespace: str) -> None:
+    secrets = f"/api/v1/namespaces/{namespace}/secrets"
+    made = admin.create(secrets, {"metadata": {"name": "s"}, "data": {"k": None}}).ok()
+    assert admin.get(f"{secrets}/s").ok()["data"] == made["data"] == {"k": ""}
+
+
+def test_templates_of_daemon_sets_are_counted(admin: Client, namespace: str) -> None:
+    place = f"/apis/apps/v1/namespaces/{namespace}/daemonsets"
+    counter = "deprecated.daemonset.template.generation"
+    body = {"metadata": {"name": "d"}, "spec": workload_spec()}
+    assert meta(admin.create(place, body).ok())["annotations"] == {counter: "1"}
+    image = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i:2"}]}}}}
+    assert meta(admin.patch(f"{place}/d", image).ok())["annotations"] == {counter: "2"}
+    assert meta(admin.patch(f"{place}/d", {"metadata": {"annotations": None}}).ok())["annotations"] == {counter: "2"}
+
+
+def test_a_put_makes_a_service(admin: Client, namespace: str) -> None:
+    place = f"/api/v1/namespaces/{namespace}/services/s"
+    body = {"metadata": {"name": "s"}, "spec": {"selector": {"a": "b"}, "ports": [{"port": 80}]}}
+    assert admin.replace(place, body).status == 201
+    assert admin.get(place).ok()["spec"]["selector"] == {"a": "b"}

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.contract.client import JSON_PATCH, MERGE, STRATEGIC, Client
-from tests.contract.samples import Things, configs_of, define_things, meta, pod_spec
-from tests.contract.server import Server
-
-
-@pytest.fixture
-def things(server: Server, namespace: str) -> Things:
-    return define_things(server, namespace)
+from tests.contract.samples import Things, configs_of, meta, pod_spec
 
 
 def test_create(admin: Client, namespace: str, things: Things) -> None:

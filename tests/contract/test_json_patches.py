@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.contract.client import JSON_PATCH, MERGE, Answer, Client
-from tests.contract.samples import Things, causes, configs_of, define_things, meta
-from tests.contract.server import Server
+from tests.contract.samples import Things, causes, configs_of, meta
 
 REJECTED = "the server rejected our request due to an error in our request"
 MAX_OPERATIONS = 10_000
@@ -23,11 +22,6 @@ def config(admin: Client, namespace: str) -> str:
     """The path of a config map."""
     admin.create(configs_of(namespace), BEFORE).ok()
     return f"{configs_of(namespace)}/a"
-
-
-@pytest.fixture
-def things(server: Server, namespace: str) -> Things:
-    return define_things(server, namespace)
 
 
 def _json(admin: Client, path: str, *operations: Any, **params: Any) -> Answer:

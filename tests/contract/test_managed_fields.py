@@ -197,3 +197,38 @@ def test_a_node_and_a_pod_own_no_status_when_created(server: Server, admin: Clie
     assert set(fields) == {"f:spec"}
     assert set(fields["f:spec"]["f:containers"]) == {'k:{"name":"c"}'}
     assert "f:restartPolicy" in fields["f:spec"]
+
+
+def test_nobody_owns_what_the_server_makes_up(server: Server, admin: Client, namespace: str) -> None:
+    name = server.unique("n")
+    made = admin.create("/api/v1/namespaces", {"metadata": {"name": name}}, fieldManager="m").ok()
+    labels = {".": {}, "f:kubernetes.io/metadata.name": {}}
+    assert updated_by(made, "m") == {"f:metadata": {"f:labels": labels}}
+    admin.delete(f"/api/v1/namespaces/{name}")
+    place = f"/api/v1/namespaces/{namespace}/services"
+    spec = {"selector": {"a": "b"}, "ports": [{"port": 80}]}
+    service = admin.create(place, {"metadata": {"name": "s"}, "spec": spec}, fieldManager="m").ok()
+    assert service["spec"]["clusterIP"]
+    assert sorted(updated_by(service, "m")["f:spec"]) == [
+        *("f:internalTrafficPolicy", "f:ports", "f:selector", "f:sessionAffinity", "f:type")
+    ]
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i:1"}]}}
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    body = {"metadata": {"name": "j"}, "spec": {"suspend": True, "template": template}}
+    job = admin.create(jobs, body, fieldManager="m").ok()
+    assert job["spec"]["selector"]["matchLabels"]
+    owned = updated_by(job, "m")
+    assert "f:metadata" not in owned
+    assert "f:selector" not in owned["f:spec"]
+    assert "f:metadata" not in owned["f:spec"]["f:template"]
+
+
+def test_the_write_that_lets_a_terminating_object_go(admin: Client, namespace: str) -> None:
+    place = f"/api/v1/namespaces/{namespace}/configmaps"
+    body = {"metadata": {"name": "c", "finalizers": ["example.com/f"]}, "data": {"k": "v"}}
+    admin.create(place, body, fieldManager="m").ok()
+    admin.delete(f"{place}/c").ok()
+    last = admin.patch(f"{place}/c", {"metadata": {"finalizers": None}, "data": {"l": "w"}}, fieldManager="n").ok()
+    assert admin.get(f"{place}/c").status == 404
+    assert updated_by(last, "m") == {"f:data": {".": {}, "f:k": {}}}
+    assert updated_by(last, "n") == {"f:data": {"f:l": {}}}

@@ -248,3 +248,31 @@ def test_owners_that_stand_twice(admin: Client, namespace: str) -> None:
     assert meta(answer.ok())["ownerReferences"] == [OWNER]
     assert ".metadata.ownerReferences contains duplicate entries" in answer.headers["warning"]
     assert answer.headers["warning"].endswith('duplicate UID(s) observed: u"')
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases",
+        "/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets",
+        "/api/v1/namespaces/{namespace}/events",
+    ],
+)
+def test_kinds_that_take_any_finalizer(admin: Client, namespace: str, place: str) -> None:
+    about = {"involvedObject": {"kind": "Pod", "namespace": namespace, "name": "p"}} if "events" in place else {}
+
+    def create(*finalizers: str) -> Answer:
+        body = {"metadata": {"name": "a", "finalizers": list(finalizers)}, **about}
+        return admin.create(place.format(namespace=namespace), body, dryRun="All")
+
+    assert meta(create("plain").ok())["finalizers"] == ["plain"]
+    assert "a b/c" in create("a b/c").refused(422, "Invalid")
+    assert "cannot be both set" in create("orphan", "foregroundDeletion").refused(422, "Invalid")
+
+
+def test_custom_resources_take_any_finalizer_with_a_warning(server: Server, admin: Client, namespace: str) -> None:
+    things = define_things(server, namespace)
+    made = admin.create(things.path, things.thing("a", finalizers=["plain"]), dryRun="All")
+    assert meta(made.ok())["finalizers"] == ["plain"]
+    advice = "prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
+    assert advice in made.headers["warning"]

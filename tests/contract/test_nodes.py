@@ -13,6 +13,7 @@ from muster.operate.views import node_record
 from muster.resources.base import CORDON_ANNOTATION, HEALTH_CONDITION, HOLD_TAINT, STATE_LABEL
 from muster.resources.node_health import Cause, CauseKind, Episode, Lifecycle, State
 from tests.contract.client import STRATEGIC, Client
+from tests.contract.definitions import updated_by
 from tests.contract.server import Server, eventually
 from tests.contract.workloads import Place, node, pod
 
@@ -96,6 +97,9 @@ def test_a_cordon_is_a_taint_as_well(admin: Client, name: str) -> None:
     eventually(lambda: taints(admin, name) == [(UNSCHEDULABLE, "NoSchedule")])
     (taint,) = admin.get(path(name)).ok()["spec"]["taints"]
     assert "timeAdded" in taint
+    owned = updated_by(admin.get(path(name)).ok(), "kube-controller-manager")
+    assert owned["f:spec"] == {"f:taints": {}}
+    assert owned["f:metadata"] == {"f:annotations": {".": {}, "f:node.alpha.kubernetes.io/ttl": {}}}
     admin.patch(path(name), {"spec": {"unschedulable": None}}).ok()
     eventually(lambda: taints(admin, name) == [])
 

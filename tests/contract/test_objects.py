@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.contract.client import Client
-from tests.contract.samples import Things, configs_of, define_things, meta, pod_spec, workload_spec
+from tests.contract.samples import Things, define_things, meta, pod_spec, workload_spec
 from tests.contract.server import Server
 
 UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -24,16 +24,6 @@ SENT = {
         {"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:x": {}}}
     ],
 }
-
-
-@pytest.fixture
-def configs(namespace: str) -> str:
-    return configs_of(namespace)
-
-
-@pytest.fixture
-def things(server: Server, namespace: str) -> Things:
-    return define_things(server, namespace)
 
 
 def test_the_server_owns_identity_and_time(admin: Client, configs: str) -> None:

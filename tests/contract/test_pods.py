@@ -390,3 +390,13 @@ def test_what_cannot_be_bound(admin: Client, place: Place) -> None:
     answer = admin.create(path, {"metadata": {"name": "p"}, "target": "some-node"})
     assert "cannot unmarshal string into Go struct field Binding.target" in answer.refused(400, "BadRequest")
     assert admin.get(path).status == 405
+
+
+def test_gates_are_only_taken_away(admin: Client, place: Place) -> None:
+    admin.create(place.pods, pod("p")).ok()
+    gates = [{"name": "example.com/a"}, {"name": "example.com/b"}]
+    refused = admin.patch(f"{place.pods}/p", {"spec": {"schedulingGates": gates}})
+    refused.refused(422, "Invalid")
+    text = "Forbidden: only deletion is allowed, but found new scheduling gate 'example.com/{}'"
+    found = [(cause["field"], cause["message"]) for cause in refused.body["details"]["causes"]]
+    assert found[:2] == [(f"spec.schedulingGates[{at}].name", text.format("ab"[at])) for at in range(2)]

@@ -15,6 +15,7 @@ from tests.contract.definitions import (
     applied_by,
     causes,
     define,
+    messages,
     of,
     owners,
     updated_by,
@@ -478,3 +479,66 @@ def test_an_object_without_owners_belongs_to_before_first_apply(config_map: Conf
     assert 'conflict with "before-first-apply" using v1: .data.a' in config_map.apply({"a": "3"}).refused(
         409, "Conflict"
     )
+
+
+def test_who_creates_must_name_the_object(server: Server, widgets: Widgets, namespace: str) -> None:
+    admin, name = server.admin, server.unique("w")
+    nameless = {"apiVersion": widgets.api_version, "kind": "Widget", "spec": {"size": 1}}
+    told = f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+    assert admin.apply(widgets.at(name), nameless, manager="a").refused(400, "BadRequest") == told
+    widgets.apply(name, {"size": 1}, manager="a").ok()
+    assert admin.apply(widgets.at(name), nameless, manager="a").status == 200
+    configs = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"}}
+    assert admin.apply(configs, config, manager="a").refused(400, "BadRequest") == told
+    admin.apply(configs, {**config, "metadata": {"name": name}}, manager="a").ok()
+    assert admin.apply(configs, config, manager="a").status == 200
+
+
+def test_values_that_the_schema_lets_through_and_the_kind_does_not(admin: Client, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}/configmaps/c"
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": namespace}}
+    wrong = {**config, "binaryData": {"b": "!"}}
+    told = (
+        f"failed to convert new object ({namespace}/c; /v1, Kind=ConfigMap) to proper version: unable to convert "
+        "unstructured object to /v1, Kind=ConfigMap: error decoding from json: illegal base64 data at input byte 0"
+    )
+    for _ in range(2):
+        refused = admin.apply(path, wrong, manager="a")
+        assert (refused.status, refused.body.get("reason"), refused.body["message"]) == (500, None, told)
+        admin.apply(path, config, manager="a").ok()
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/l"
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}}
+    late = admin.apply(lease, {**body, "spec": {"renewTime": "x"}}, manager="a")
+    assert late.status == 500
+    assert "to proper version: unable to convert unstructured object" in late.body["message"]
+
+
+def test_nulls_in_a_status_that_is_not_written(server: Server) -> None:
+    widgets = define(server, with_spec(SPEC, of({"phase": STRING})), subresources={"status": {}})
+    for status in (None, {"phase": None}):
+        made = widgets.apply("w", {"size": 1}, manager="a", status=status).ok()
+        assert "status" not in made
+    written = widgets.apply("w", manager="b", subresource="status", status=None).ok()
+    assert "status" not in written
+    assert applied_by(written, "b", "status") == {"f:status": {}}
+    assert "status.phase" in messages(widgets.apply("w", manager="b", subresource="status", status={"phase": None}))
+
+
+def test_who_gives_up_the_last_of_the_metadata_must_say_the_name_again(widgets: Widgets, admin: Client) -> None:
+    body = widgets.body("w", {"size": 1})
+    labelled = {**body, "metadata": {"name": "w", "labels": {"a": "b"}}}
+    admin.apply(widgets.at("w"), labelled, manager="a").ok()
+    told = "the name of the object (w based on URL) was undeterminable: name must be provided"
+    nameless = {field: value for field, value in body.items() if field != "metadata"}
+    assert admin.apply(widgets.at("w"), nameless, manager="a").refused(400, "BadRequest") == told
+    assert "labels" not in admin.apply(widgets.at("w"), body, manager="a").ok()["metadata"]
+
+
+def test_a_first_apply_to_a_status_claims_no_metadata_for_others(server: Server) -> None:
+    widgets = define(server, with_spec(SPEC, of({"phase": STRING})), subresources={"status": {}})
+    body = {**widgets.body("w", {"size": 1}), "metadata": {"name": "w", "labels": {"a": "b"}}}
+    widgets.admin.create(widgets.path, body).ok()
+    widgets.merge("w", {"metadata": {"managedFields": [{}]}}).ok()
+    applied = widgets.apply("w", manager="b", subresource="status", status={"phase": "x"}).ok()
+    assert owners(applied) == {("b", "Apply", "status"): {"f:status": {"f:phase": {}}}}

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from tests.contract.client import MERGE, STRATEGIC, Client
 from tests.contract.samples import configs_of, define_things, meta, pod_spec, workload_spec
 from tests.contract.server import Server
 
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u"}
-
-
-@pytest.fixture
-def node(server: Server, admin: Client) -> Iterator[str]:
-    name = server.unique("node")
-    admin.create("/api/v1/nodes", {"metadata": {"name": name, "labels": {"muster.dev/test": "true"}}}).ok()
-    yield f"/api/v1/nodes/{name}"
-    admin.delete(f"/api/v1/nodes/{name}")
 
 
 def test_a_custom_resource(server: Server, admin: Client, namespace: str) -> None:
@@ -180,3 +169,22 @@ def test_kinds_without_a_status(admin: Client, namespace: str) -> None:
     for answer in (admin.get(f"{configs}/a/status"), admin.patch(f"{configs}/a/status", {"data": {}})):
         assert answer.refused(404, "NotFound") == "the server could not find the requested resource"
         assert answer.body["details"] == {}
+
+
+def test_addresses_and_class_of_a_pod(admin: Client, namespace: str) -> None:
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    admin.create(pods, {"metadata": {"name": "p"}, "spec": pod_spec()}).ok()
+
+    def status(**fields: Any) -> dict[str, Any]:
+        found: dict[str, Any] = admin.patch(f"{pods}/p/status", {"status": fields}).ok()["status"]
+        return found
+
+    first = status(phase="Running", podIP="10.0.0.1")
+    assert (first["podIP"], first["podIPs"]) == ("10.0.0.1", [{"ip": "10.0.0.1"}])
+    assert status(podIP="10.0.0.2")["podIPs"] == [{"ip": "10.0.0.2"}]
+    assert status(podIP=None)["podIP"] == "10.0.0.2"
+    assert status(podIPs=[{"ip": "10.0.0.3"}])["podIPs"] == [{"ip": "10.0.0.2"}]
+    assert status(podIP=None, podIPs=[{"ip": "10.0.0.3"}])["podIP"] == "10.0.0.3"
+    assert status(qosClass=None)["qosClass"] == "BestEffort"
+    other = admin.patch(f"{pods}/p/status", {"status": {"qosClass": "Guaranteed"}})
+    assert other.refused(422, "Invalid").endswith('status.qosClass: Invalid value: "Guaranteed": field is immutable')

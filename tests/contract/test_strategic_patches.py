@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.contract.client import STRATEGIC, Answer, Client
 from tests.contract.samples import causes, configs_of, meta, pod_spec
-from tests.contract.server import Server
-
-
-@pytest.fixture
-def node(server: Server, admin: Client) -> Iterator[str]:
-    """The path of a Node."""
-    name = server.unique("node")
-    admin.create("/api/v1/nodes", {"metadata": {"name": name, "labels": {"muster.dev/test": "true"}}}).ok()
-    yield f"/api/v1/nodes/{name}"
-    admin.delete(f"/api/v1/nodes/{name}")
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import signal
 import socket
 import ssl
 import subprocess
@@ -14,10 +12,11 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from muster.sim.agent_processes import die_with_parent
+
 START_LIMIT_S = 90.0
 STOP_LIMIT_S = 20.0
 POLL_S = 0.05
-_PR_SET_PDEATHSIG = 1
 
 
 class StartError(Exception):
@@ -29,10 +28,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Program:
@@ -52,7 +47,7 @@ class Program:
     def start(self) -> None:
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=_die_with_parent
+                self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=die_with_parent
             )
 
     def wait_for(self, ready: Callable[[], bool]) -> None:

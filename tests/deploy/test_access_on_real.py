@@ -112,6 +112,82 @@ def test_an_agent_does_not_write_the_lifecycle(node_a: Client, admin: Client) ->
     assert "status.lifecycle" in gone.refused(403, "Forbidden")
 
 
+def test_an_agent_does_not_become_an_owner_of_the_lifecycle(node_a: Client, controller: Client) -> None:
+    """An owner keeps fields alive that the controller leaves out: what was over would stand there for ever."""
+    node_a.create(HEALTHS, _health("node-a"), fieldManager="muster-agent").ok()
+    path, said = f"{HEALTHS}/node-a/status", {**LIFECYCLE, "certification": "c1"}
+    _decide(controller, said)
+    for manager in ("muster-agent", "evil", "before-first-apply"):
+        body = _health("node-a", status={"observed": OBSERVED, "lifecycle": said})
+        refused = node_a.apply(path, body, manager=manager, force="true")
+        assert "status.lifecycle" in refused.refused(403, "Forbidden")
+    forged = {
+        "apiVersion": API["apiVersion"],
+        "fieldsType": "FieldsV1",
+        "subresource": "status",
+        "manager": "before-first-apply",
+        "operation": "Update",
+        "time": "2026-01-01T00:00:00Z",
+        "fieldsV1": {"f:status": {"f:lifecycle": {"f:certification": {}}}},
+    }
+    attempts: list[list[dict[str, Any]]] = [[{}], [forged]]
+    for fields in attempts:
+        # Refused, or without effect: the server does not say which it is going to be.
+        assert node_a.patch(path, {"metadata": {"managedFields": fields}}).status in (200, 403)
+    _decide(controller, LIFECYCLE)
+    assert _observe(node_a, "node-a").ok()["status"]["lifecycle"] == LIFECYCLE
+
+
+def _decide(controller: Client, life: dict[str, Any]) -> None:
+    body = _health("node-a", status={"lifecycle": life})
+    controller.apply(f"{HEALTHS}/node-a/status", body, manager="muster-controller", force="true").ok()
+
+
+def test_an_agent_sets_no_finalizers_and_no_owners(node_a: Client, admin: Client) -> None:
+    for extra in (
+        {"finalizers": ["example.com/never"]},
+        {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "x"}]},
+    ):
+        health = node_a.create(HEALTHS, {**API, "metadata": {"name": "node-a", **extra}})
+        assert "no finalizers and no owners" in health.refused(403, "Forbidden")
+        lease = node_a.create(LEASES, {"metadata": {"name": "agent-node-a", **extra}})
+        assert "no finalizers and no owners" in lease.refused(403, "Forbidden")
+    node_a.create(HEALTHS, _health("node-a")).ok()
+    node_a.create(LEASES, {"metadata": {"name": "agent-node-a"}}).ok()
+    changed = node_a.patch(f"{LEASES}/agent-node-a", {"metadata": {"finalizers": ["example.com/never"]}})
+    assert "no finalizers and no owners" in changed.refused(403, "Forbidden")
+    # Through the status nothing of the metadata changes.
+    meta = {"labels": {"a": "b"}, "annotations": {"a": "b"}, "finalizers": ["example.com/never"]}
+    node_a.patch(f"{HEALTHS}/node-a/status", {"metadata": meta})
+    found = admin.get(f"{HEALTHS}/node-a").ok()["metadata"]
+    assert not {"labels", "annotations", "finalizers"} & set(found)
+    # What somebody else put there stays, and keeps the agent from nothing.
+    admin.patch(f"{HEALTHS}/node-a", {"metadata": {"finalizers": ["example.com/mine"]}}).ok()
+    _observe(node_a, "node-a").ok()
+    admin.patch(f"{HEALTHS}/node-a", {"metadata": {"finalizers": None}}).ok()
+
+
+def test_an_agent_takes_no_other_name(node_a: Client, admin: Client) -> None:
+    node_a.create(HEALTHS, _health("node-a")).ok()
+    admin.create(HEALTHS, _health("node-b"))
+    drawn = node_a.request("POST", HEALTHS, {**API, "metadata": {"generateName": "node-"}})
+    assert "may write only NodeHealth node-a" in drawn.refused(403, "Forbidden")
+    for url, name in (("node-b", "node-a"), ("node-a", "node-b")):
+        body = _health(name, status={"observed": OBSERVED})
+        answer = node_a.apply(f"{HEALTHS}/{url}/status", body, manager="muster-agent", force="true")
+        assert "does not match the name on the URL" in answer.refused(400, "BadRequest")
+    assert node_a.request("DELETE", HEALTHS).status == 403
+
+
+def test_a_token_dies_with_its_pod(admin: Client, plane: ControlPlane, installed: None) -> None:
+    with _client(plane, agent_token(admin, "node-s")) as client:
+        client.create(HEALTHS, _health("node-s")).ok()
+        pod = f"/api/v1/namespaces/{NAMESPACE}/pods/muster-agent-node-s"
+        admin.delete(pod, gracePeriodSeconds="0").ok()
+        eventually(lambda: client.create(HEALTHS, _health("node-s")).status == 401)
+    admin.delete(f"{HEALTHS}/node-s")
+
+
 def test_an_agent_creates_a_nodehealth_empty(node_a: Client) -> None:
     for spec in ({"paused": True}, {"hold": {"by": "me", "reason": "fun"}}):
         refused = node_a.create(HEALTHS, _health("node-a", spec=spec))
@@ -223,6 +299,25 @@ def test_nobody_else_forges_a_verdict(operator: Client) -> None:
     assert "writes the status of a Certification" in forged.refused(403, "Forbidden")
     operator.patch(f"{CERTIFICATIONS}/forged", {"metadata": {"labels": {"a": "b"}}}).ok()
     operator.delete(f"{CERTIFICATIONS}/forged").ok()
+
+
+@pytest.mark.parametrize("key", ["requests", "plan", "test-digests"])
+def test_nobody_else_writes_what_a_verdict_rests_on(operator: Client, controller: Client, key: str) -> None:
+    """A request that names a node's episode makes the verdict count; a plan says which tests lead to it."""
+    annotations = {f"muster.dev/{key}": "{}", "example.com/note": "mine"}
+    name, said = f"planned-{key}", "writes the annotations muster.dev/requests"
+    forged = _certification(name)
+    forged["metadata"]["annotations"] = annotations
+    assert said in operator.create(CERTIFICATIONS, forged).refused(403, "Forbidden")
+    operator.create(CERTIFICATIONS, _certification(name)).ok()
+    change = {"metadata": {"annotations": annotations}}
+    assert said in operator.patch(f"{CERTIFICATIONS}/{name}", change).refused(403, "Forbidden")
+    controller.patch(f"{CERTIFICATIONS}/{name}", change).ok()
+    # Neither taken away nor in the way of what is theirs.
+    gone = {"metadata": {"annotations": {f"muster.dev/{key}": None}}}
+    assert said in operator.patch(f"{CERTIFICATIONS}/{name}", gone).refused(403, "Forbidden")
+    operator.patch(f"{CERTIFICATIONS}/{name}", {"metadata": {"annotations": {"example.com/note": "b"}}}).ok()
+    operator.delete(f"{CERTIFICATIONS}/{name}").ok()
 
 
 def test_who_may_break_the_glass_does(admin: Client, installed: None) -> None:

@@ -13,7 +13,7 @@ from muster.sim.virtual import VirtualClock
 WRITES = ("create", "replace", "patch", "apply", "delete", "evict")
 
 
-class KilledError(Exception):
+class KilledError(BaseException):  # not one that a process may handle and live on
     """The process is dead. Not an error of the API: nothing in the controller may catch it."""
 
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from muster.clock import Clock
@@ -32,12 +32,13 @@ from muster.kube.api import (
 )
 from muster.operate.node_controller import NodeController
 from muster.operate.policy import FULL_AUTOMATION, with_provider
+from muster.operate.views import node_health_of
 from muster.resources import crd
-from muster.resources.base import API_VERSION, SYSTEM_NAMESPACE, from_object, to_object
+from muster.resources.base import API_VERSION, SYSTEM_NAMESPACE, to_object
 from muster.resources.fault import Fault
 from muster.resources.fault_policy import FaultPolicy
 from muster.resources.fingerprint import Fingerprint
-from muster.resources.node_health import Lifecycle, NodeHealth, Observed, State
+from muster.resources.node_health import Lifecycle, Observed, State
 from muster.resources.repair import Rung
 from muster.sim.inprocess import InProcessApi
 from muster.sim.store import Store
@@ -68,6 +69,8 @@ class Machine:
     fails: bool = False
     """Whether it fails certifications until it is cured."""
     silent: bool = False
+    clock_ahead_s: float = 0.0
+    """How far the machine's own clock, and with it its agent's, is ahead of everybody else's; negative: behind."""
     published: Observed | None = None
     repairs: list[str] = field(default_factory=list)
 
@@ -163,8 +166,9 @@ class TestCluster:
             await self.clock.sleep(TICK_S)
 
     async def publish(self, machine: Machine) -> None:
+        now = self.clock.now() + timedelta(seconds=machine.clock_ahead_s)
         seen = Observed(
-            observed_at=self.clock.now(),
+            observed_at=now,
             node_uid=machine.uid,
             boot_id=f"boot-{machine.boot}",
             fingerprint=machine.fingerprint,
@@ -184,7 +188,7 @@ class TestCluster:
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": f"agent-{machine.name}", "namespace": SYSTEM_NAMESPACE},
-            "spec": {"holderIdentity": machine.name, "renewTime": stamp(self.clock.now())},
+            "spec": {"holderIdentity": machine.name, "renewTime": stamp(now)},
         }
         await self.api.apply(LEASES, lease, manager="muster-agent")
 
@@ -239,7 +243,7 @@ class TestCluster:
 
     async def life(self, name: str) -> Lifecycle | None:
         try:
-            return from_object(NodeHealth, await self.api.get(NODE_HEALTHS, name)).status.lifecycle
+            return node_health_of(await self.api.get(NODE_HEALTHS, name)).status.lifecycle
         except NotFoundError:
             return None
 

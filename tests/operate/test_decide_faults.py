@@ -307,6 +307,25 @@ def test_a_lost_repair_object_is_not_asked_for_twice_once_the_node_has_booted() 
     assert world.life.state is State.UNCERTIFIED
 
 
+def test_a_boot_in_the_future_by_the_clock_of_the_node_is_not_the_repair_that_is_just_begun() -> None:
+    world = serving(AUTOMATED)
+    world.observe(fault(seen=world.now))
+    ahead = world.now + timedelta(minutes=10)
+    world.node = replace(world.node, observed=with_fields(world.node.observed, booted_at=ahead))
+    world.settle()
+    assert world.life.state is State.REPAIRING
+    assert [r.spec.rung for r in world.node.repairs] == [Rung.REBOOT]
+    # The watch may show the Repair somewhat later.
+    shown, world.node = world.node.repairs, replace(world.node, repairs=())
+    world.pass_time(5)
+    world.decide()
+    assert "is asked for" in world.life.blockers[0].message
+    world.node = replace(world.node, repairs=shown)
+    world.repair(RepairPhase.RUNNING)
+    world.settle()
+    assert world.life.state is State.REPAIRING
+
+
 def test_attempts_are_counted_by_rung() -> None:
     world = faulty(
         rule(Disposition.REPAIR, 0, LadderStep(rung=Rung.REBOOT, attempts=2), LadderStep(rung=Rung.TICKET))

@@ -12,10 +12,16 @@ from hypothesis import strategies as st
 from muster.operate.explain import explain
 from muster.operate.explain_text import render
 from muster.operate.phrases import duration, plain
+from muster.resources.base import ObjectMeta
+from muster.resources.fault import Entity, EntityKind
 from muster.resources.node_health import (
     Lifecycle,
+    MonitorState,
+    MonitorStatus,
     NodeHealth,
     NodeHealthSpec,
+    NodeHealthStatus,
+    Observed,
     PersonHold,
     Standing,
     State,
@@ -30,6 +36,7 @@ from tests.demo.samples import (
     reboot_repair,
     repairing,
 )
+from tests.operate.worlds import START, fault, readings
 
 
 def test_a_node_under_repair_shows_fault_verdict_runs_and_attempts() -> None:
@@ -59,6 +66,29 @@ def test_log_lines_cannot_steer_the_terminal() -> None:
     text = render(explain(repairing(), now=at(110)))
     assert "Timeout after 6s" in text
     assert all(c.isprintable() or c == "\n" for c in text)
+
+
+def test_no_field_of_an_agent_can_steer_the_terminal() -> None:
+    evil = "\x1b[2J\u202e\n" * 500
+    entity = Entity(kind=EntityKind.GPU, name=evil)
+    seen = fault()
+    seen = msgspec.structs.replace(seen, source=evil, check=evil, code=evil, entity=entity, message=evil)
+    monitor = MonitorStatus(name=evil, state=MonitorState.DEGRADED, message=evil)
+    observed = Observed(
+        observed_at=START,
+        node_uid="u",
+        boot_id="b",
+        fingerprint=readings(),
+        faults=(seen,),
+        monitors=(monitor,),
+    )
+    health = NodeHealth(metadata=ObjectMeta(name="n1"), status=NodeHealthStatus(observed=observed))
+    life = Lifecycle(state=State.IN_SERVICE, since=START)
+    full = msgspec.structs.replace(health, status=NodeHealthStatus(observed=observed, lifecycle=life))
+    for shown in (health, full):
+        text = render(explain(shown, (), (), now=START))
+        assert all(line.isprintable() for line in text.split("\n"))
+        assert len(text.split("\n")) < 30
 
 
 def test_a_node_in_service_shows_its_certificate() -> None:

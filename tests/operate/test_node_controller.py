@@ -29,7 +29,7 @@ from muster.resources.repair import Rung
 from muster.sim.inprocess import InProcessApi
 from muster.sim.store import Store
 from muster.sim.virtual import VirtualClock, run_virtual
-from tests.operate.cluster import AUTOMATED, Machine, cluster
+from tests.operate.cluster import AUTOMATED, Machine, TestCluster, cluster
 from tests.operate.worlds import fault, readings
 
 
@@ -217,6 +217,30 @@ def test_a_node_recreated_under_its_name_starts_from_nothing() -> None:
             assert life.certificate.node_uid != old.node_uid
 
     run_virtual(story)
+
+
+@pytest.mark.parametrize("ahead_s", [-7200.0, 7200.0])
+def test_a_wrong_clock_of_a_node_neither_silences_its_agent_nor_hides_that_it_is_silent(ahead_s: float) -> None:
+    async def story(clock: VirtualClock) -> None:
+        async with cluster(clock, [*machines(3), Machine("off", domain="d3", clock_ahead_s=ahead_s)]) as c:
+            await c.until_settled(limit_s=3600)
+            assert (await c.states())["off"] == "InService"
+            assert (await _health_reason(c, "off")) == "Certified"
+            c.machines["off"].silent = True
+            await clock.sleep(290)
+            assert (await _health_reason(c, "off")) == "Certified"
+            await clock.sleep(60)
+            assert (await _health_reason(c, "off")) == "AgentSilent"
+            c.machines["off"].silent = False
+            await clock.sleep(60)
+            assert (await _health_reason(c, "off")) == "Certified"
+
+    run_virtual(story)
+
+
+async def _health_reason(c: TestCluster, name: str) -> str:
+    conditions = (await c.node(name))["status"]["conditions"]
+    return str(next(x["reason"] for x in conditions if x["type"] == "MusterHealthy"))
 
 
 def test_a_silent_agent_is_unknown_and_disturbs_nobody() -> None:

@@ -236,9 +236,12 @@ def test_shipped_policies_have_no_problem_and_decide_every_fault() -> None:
     [
         (policy("p", rule("", "true")), "needs a name of its own"),
         (policy("p", rule("a", "true"), rule("a", "true")), "needs a name of its own"),
-        (policy("p", rule("a", "true", grace_s=-1)), "negative grace"),
+        (policy("p", rule("a", "true", grace_s=-1)), "grace of -1 s; give 0 to"),
         (policy("p", rule("a", "true", ladder=(LadderStep(rung=Rung.REBOOT, attempts=0),))), "1 to 10 attempts"),
-        (policy("p", rule("a", "true", ladder=(LadderStep(rung=Rung.REBOOT, timeout_s=0),))), "timeout above 0"),
+        (
+            policy("p", rule("a", "true", ladder=(LadderStep(rung=Rung.REBOOT, timeout_s=0),))),
+            "gives reboot 0 s; give a timeout of 1 to",
+        ),
         (policy("p", budget=Budget(max_disrupted="ten")), "neither a number"),
         (policy("p", budget=Budget(window_s=0)), "budget window above 0"),
         (policy("p", *(rule(f"r{i}", "true") for i in range(201))), "at most 200"),

@@ -106,6 +106,28 @@ def test_a_controller_whose_lease_was_taken_starts_no_disruption() -> None:
     run_virtual(story)
 
 
+def test_a_controller_that_was_suspended_past_its_lease_writes_nothing_it_believes() -> None:
+    """What it knows of heartbeats is old when it wakes: agents seem silent to it that have never been."""
+
+    async def story(clock: VirtualClock) -> None:
+        async with cluster(clock, machines(4), controller=False) as c:
+            leading = True
+
+            async def still_leading() -> bool:
+                return leading
+
+            task = asyncio.ensure_future(c.controller(still_leading=still_leading).run())
+            await c.until_settled()
+            before = await c.life("n01")
+            leading = False
+            c.machines["n01"].silent = True
+            with pytest.raises(NotLeadingError):
+                await asyncio.wait_for(task, 600)
+            assert await c.life("n01") == before
+
+    run_virtual(story)
+
+
 def test_a_stolen_lease_stops_the_old_leader() -> None:
     async def story(clock: VirtualClock) -> None:
         async with cluster(clock, machines(4), controller=False) as c:

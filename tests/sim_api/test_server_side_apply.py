@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ from hypothesis import strategies as st
 
 from muster.kube.api import NODES, PODS, Object, ResourceType
 from muster.sim.api_status import StatusError
+from muster.sim.managed_fields import Manager
+from muster.sim.server_side_apply import apply_configuration
+from muster.sim.shapes import Shape
 from muster.sim.store import Store, WriteOptions
 
 from .samples import CONFIG_MAPS, MERGE, STRATEGIC, WIDGETS, add_node, new_store, pod, widget, widget_store
@@ -80,6 +84,31 @@ def test_applying_again_changes_nothing() -> None:
     store = widget_store()
     first = apply(store, WIDGETS, widget(tags=["a"]), "one")
     assert apply(store, WIDGETS, widget(tags=["a"]), "one") == first
+
+
+def test_an_apply_shares_with_the_live_object_what_it_leaves_alone() -> None:
+    """All that comes after the merge passes over shared parts, so that a large status costs what changes of it."""
+    shape = Shape.builtin("Node")
+    taint = {"key": "k", "effect": "NoSchedule"}
+    conditions = [{"type": "Ready", "status": "True"}, {"type": "Disk", "status": "False"}]
+    live: Object = {
+        "metadata": {"name": "n"},
+        "spec": {"podCIDR": "x", "taints": [taint]},
+        "status": {"capacity": {"cpu": "1"}, "conditions": conditions},
+    }
+    applier = Manager("one", "Apply", "v1", "", "", {})
+
+    def applied(config: Object) -> Object:
+        return apply_configuration(live, (), copy.deepcopy(config), shape, applier, force=True).obj
+
+    assert applied(live) is live
+    changed = applied({"status": {"conditions": [{"type": "Ready", "status": "False"}, dict(conditions[1])]}})
+    assert changed["status"]["conditions"] == [{"type": "Ready", "status": "False"}, conditions[1]]
+    assert changed["status"]["conditions"][1] is conditions[1]
+    assert changed["status"]["capacity"] is live["status"]["capacity"]
+    assert changed["spec"] is live["spec"]
+    assert applied({"spec": {"taints": [taint]}}) is live
+    assert applied({"spec": {"unschedulable": True}})["spec"]["taints"] is live["spec"]["taints"]
 
 
 def test_update_takes_ownership_and_apply_then_conflicts() -> None:

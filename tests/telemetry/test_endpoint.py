@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -18,6 +19,8 @@ from muster.telemetry.endpoint import CONNECTION_LIMIT, Address, Endpoint
 from muster.telemetry.health import LAG_LIMIT_S, Health
 from muster.telemetry.metrics import ControllerMetrics
 from tests.telemetry.scrape import parsed, value
+
+LARGE = b"# x\n" * 8_000_000
 
 
 async def exchange(at: Address, request: bytes) -> tuple[int, dict[str, str], bytes]:
@@ -169,16 +172,40 @@ def test_who_sends_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_idle_connections_do_not_add_up() -> None:
     async def story(e: Endpoint) -> None:
         held = [await asyncio.open_connection("127.0.0.1", e.address.port) for _ in range(CONNECTION_LIMIT)]
-        held[0][1].write(b"G")
-        reader, writer = await asyncio.open_connection("127.0.0.1", e.address.port)
-        assert await asyncio.wait_for(reader.read(), 10) == b""
-        writer.close()
-        held[0][1].write(get("/healthz")[1:])
-        assert b"alive" in await asyncio.wait_for(held[0][0].read(), 10)
+        held[-1][1].write(b"G")
+        # A probe is answered all the same; it takes the place of the oldest.
+        assert (await asyncio.wait_for(exchange(e.address, get("/healthz")), 3))[0] == 200
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(held[0][0].read(), 3) == b""
+        held[-1][1].write(get("/healthz")[1:])
+        assert b"alive" in await asyncio.wait_for(held[-1][0].read(), 10)
         for _, open_ in held:
             open_.close()
 
     serving(story)
+
+
+def test_who_asks_and_reads_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit into the buffers of the machine must not be kept for as long as the other side likes."""
+    monkeypatch.setattr(endpoint_module, "EXCHANGE_LIMIT_S", 0.2)
+
+    async def story(e: Endpoint) -> None:
+        loop = asyncio.get_running_loop()
+        with socket.create_connection(("127.0.0.1", e.address.port)) as idle:
+            idle.setblocking(False)
+            idle.sendall(get("/metrics"))
+            received, ended = 0, False
+            await asyncio.sleep(0.6)
+            while not ended:
+                try:
+                    chunk = await asyncio.wait_for(loop.sock_recv(idle, 1 << 20), 5)
+                except ConnectionError:
+                    chunk = b""
+                received += len(chunk)
+                ended = not chunk
+            assert 0 < received < len(LARGE)
+
+    serving(story, exposition=lambda: LARGE)
 
 
 def test_stopping_closes_what_is_open_and_frees_the_port() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from muster.cli.group import run
 from muster.controller.process import ControllerProcess
-from muster.errors import BadInputError
-from muster.kube.http import HttpApi
+from muster.errors import BadInputError, ExitCode
+from muster.kube.http import BURST, RATE_PER_S, HttpApi
 from muster.sim.inprocess import InProcessApi
 from muster.sim.virtual import VirtualClock, run_virtual
 from tests.certify.bed import Bed, Faults, names, running
@@ -85,3 +85,16 @@ def test_test_pods_run_the_image_that_was_given() -> None:
             assert {c["image"] for pod in pods for c in pod["spec"]["containers"]} == {image}
 
     run_virtual(story)
+
+
+@pytest.mark.parametrize("verb", ["controller", "agent", "sim"])
+def test_a_verb_that_needs_another_shows_its_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([verb]) == ExitCode.BAD_INPUT
+    assert capsys.readouterr().err.startswith(f"Usage: muster {verb} [OPTIONS] COMMAND")
+
+
+def test_help_says_the_bounds_that_hold_without_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["controller", "run", "--help"]) == ExitCode.OK
+    words = " ".join(capsys.readouterr().out.split())
+    assert f"Requests to the API server in the long run. [default: {RATE_PER_S:g}]" in words
+    assert f"Requests at once. [default: {BURST}]" in words

@@ -18,8 +18,8 @@ from muster.agent.publish import Heartbeat, Publisher, PublishResult
 from muster.agent.sources import Inventory, LogBatch, LogSource, NodeReadings, Probe
 from muster.agent.state import StateStore
 from muster.clock import Clock
-from muster.errors import MusterError
-from muster.kube.api import KubeApi
+from muster.errors import BadInputError, MusterError
+from muster.kube.api import KubeApi, NotFoundError
 from muster.kube.backoff import Backoff
 from muster.resources.fault import Severity
 from muster.resources.node_health import MonitorState, Observed
@@ -97,7 +97,12 @@ class Agent:
     async def run_once(self) -> Observed:
         """Read everything once, publish it, and return it. Raises MusterError or OSError."""
         readings = await self._inventory.read()
-        uid = readings.node_uid or await self._publisher.node_uid()
+        try:
+            uid = readings.node_uid or await self._publisher.node_uid()
+        except NotFoundError as error:
+            raise BadInputError(
+                f"The cluster has no Node {self._node!r}; give --node the name that 'kubectl get nodes' shows."
+            ) from error
         self._take_readings(readings, uid)
         until = self._clock.now() + ONCE_LIMIT
         while not self._caught_up and self._monitors.is_ok(KERNEL_LOG) and self._clock.now() < until:

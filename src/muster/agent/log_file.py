@@ -26,7 +26,7 @@ class LogFile:
     """
 
     def __init__(self, path: Path, boot_id: str, clock: Clock, *, poll_s: float = POLL_S) -> None:
-        """The kernel wakes the reader. `poll_s`, of the machine's time whatever `clock` says, is for when it cannot."""
+        """`poll_s` is for when the kernel cannot wake the reader: the machine's time, whatever `clock` says."""
         self._path = path
         self._boot = boot_id.replace("-", "").encode()
         self._poll_s = poll_s * speed_of(clock)

@@ -164,7 +164,7 @@ class CertificationController:
     # One look
 
     def _reap(self) -> None:
-        """Take note of tasks that ended. Raises what nobody expected."""
+        """Take note of tasks that ended; what failed is tried again."""
         for name, running in list(self._running.items()):
             if not running.task.done():
                 continue
@@ -179,8 +179,13 @@ class CertificationController:
                 wait_s = self._backoff.setdefault(name, Backoff(name)).next_s()
                 log.warning("certification %s: %s; again in %.1f s", name, error, wait_s)
                 self._retry_at[name] = self._clock.now() + timedelta(seconds=wait_s)
-            else:
+            elif not isinstance(error, Exception):
                 raise error
+            else:
+                # One certification that cannot be carried out must not stop those of other nodes.
+                wait_s = self._backoff.setdefault(name, Backoff(name)).next_s()
+                log.error("certification %s; again in %.1f s", name, wait_s, exc_info=error)
+                self._retry_at[name] = self._clock.now() + timedelta(seconds=wait_s)
         for name, task in list(self._cleaning.items()):
             if task.done():
                 del self._cleaning[name]

@@ -28,7 +28,7 @@ from muster.certify.nodes import change_since
 from muster.certify.picture import Picture
 from muster.certify.runners import Owner, Runner, Work
 from muster.certify.writer import CertificationWriter
-from muster.clock import Clock
+from muster.clock import Clock, after
 from muster.errors import BadInputError
 from muster.resources.base import PLAN_ANNOTATION, TEST_DIGESTS_ANNOTATION, Condition, ConditionStatus
 from muster.resources.certification import (
@@ -165,7 +165,7 @@ class Course:
 
     def _until(self, plan: Plan) -> datetime:
         started = self.writer.status.started_at or self._now()
-        return started + timedelta(minutes=plan.budget.max_wall_minutes)
+        return after(started, 60 * plan.budget.max_wall_minutes)
 
     def _spent(self, state: IsolationState, until: datetime) -> str:
         """The limit, beside those that isolation counts itself, that ends the certification; nothing while none."""

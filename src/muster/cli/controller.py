@@ -77,9 +77,9 @@ def controller() -> None:
     "--requests-per-second",
     type=click.FloatRange(min=0, min_open=True),
     callback=finite,
-    help="Requests to the API server in the long run.  [default: the client's]",
+    help="Requests to the API server in the long run.  [default: 300]",
 )
-@click.option("--burst", type=click.IntRange(min=1), help="Requests at once.  [default: the client's]")
+@click.option("--burst", type=click.IntRange(min=1), help="Requests at once.  [default: 600]")
 @click.option(
     "--test-image",
     envvar="MUSTER_TEST_IMAGE",

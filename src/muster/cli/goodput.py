@@ -16,7 +16,6 @@ from muster.errors import BadInputError
 from muster.kube.api import NODE_HEALTHS, NODES, PODS, REPAIRS, KubeApi
 from muster.operate.ledger import NodeRecord
 from muster.resources.base import ObjectMeta
-from muster.resources.node_health import NodeHealth
 from muster.resources.repair import Repair
 
 _UNITS = {"m": 60, "h": 3600, "d": 86400}
@@ -60,9 +59,10 @@ def parse_window(text: str) -> timedelta:
 
 async def _read(api: KubeApi, now: datetime) -> tuple[tuple[NodeRecord, ...], datetime]:
     from muster.operate.records import pod_use, snapshot_records
+    from muster.operate.views import node_health
     from muster.resources.topology import pool_of
 
-    healths = await read_all(api, NODE_HEALTHS, decoder(NodeHealth))
+    healths = await read_all(api, NODE_HEALTHS, node_health)
     uses = await read_all(api, PODS, pod_use)
     repairs = await read_all(api, REPAIRS, decoder(Repair))
     found: list[Any] = await read_all(api, NODES, decoder(_Node))

@@ -51,6 +51,9 @@ def run(args: list[str]) -> int:
         return result if isinstance(result, int) else ExitCode.OK
     except click.exceptions.Exit as stop:
         return stop.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return ExitCode.BAD_INPUT
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "muster"
         _say(f"{error.format_message().rstrip('.')}; see '{where} --help'.")

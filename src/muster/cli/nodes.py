@@ -17,7 +17,6 @@ from muster.cli.output import Format, emit, format_option
 from muster.errors import BadInputError
 from muster.kube.api import CERTIFICATIONS, NODE_HEALTHS, REPAIRS, KubeApi, NotFoundError, PatchType
 from muster.operate.phrases import duration, plain
-from muster.resources.base import from_object
 from muster.resources.certification import Certification
 from muster.resources.node_health import NodeHealth, Standing, State, Verb
 from muster.resources.repair import Repair
@@ -39,7 +38,9 @@ def nodes(states: tuple[str, ...], output: Format, kubeconfig: str | None, conte
     """The fleet, one line a node."""
 
     async def work(api: KubeApi) -> list[NodeHealth]:
-        return await read_all(api, NODE_HEALTHS, decoder(NodeHealth))
+        from muster.operate.views import node_health
+
+        return await read_all(api, NODE_HEALTHS, node_health)
 
     healths = with_cluster(kubeconfig, context, work)
     rows = [row(health) for health in sorted(healths, key=lambda h: h.metadata.name)]
@@ -134,8 +135,10 @@ def decision_patch(verb: str, by: str, reason: str, now: datetime) -> dict[str, 
 
 async def decide(api: KubeApi, name: str, patch: dict[str, Any]) -> None:
     """Write a decision. Raises BadInputError when there is no such node or nothing to decide."""
+    from muster.operate.views import node_health_of
+
     try:
-        _check_use(from_object(NodeHealth, await api.get(NODE_HEALTHS, name)), patch)
+        _check_use(node_health_of(await api.get(NODE_HEALTHS, name)), patch)
         await api.patch(NODE_HEALTHS, name, patch, PatchType.MERGE, manager=PERSON_MANAGER)
     except NotFoundError as error:
         raise await _unknown_node(api, name) from error
@@ -157,9 +160,10 @@ def _check_use(health: NodeHealth, patch: dict[str, Any]) -> None:
 async def explained(api: KubeApi, name: str) -> Any:
     """The explanation of one node from the live cluster. Raises BadInputError when there is no such node."""
     from muster.operate.explain import explain
+    from muster.operate.views import node_health_of
 
     try:
-        health = from_object(NodeHealth, await api.get(NODE_HEALTHS, name))
+        health = node_health_of(await api.get(NODE_HEALTHS, name))
     except NotFoundError as error:
         raise await _unknown_node(api, name) from error
     except msgspec.ValidationError as error:
@@ -176,7 +180,9 @@ def emit_explanation(explanation: Any, output: Format) -> None:
 
 
 async def _unknown_node(api: KubeApi, name: str) -> BadInputError:
-    names = sorted(h.metadata.name for h in await read_all(api, NODE_HEALTHS, decoder(NodeHealth)))
+    from muster.operate.views import node_health
+
+    names = sorted(h.metadata.name for h in await read_all(api, NODE_HEALTHS, node_health))
     close = difflib.get_close_matches(name, names, n=1)
     shown = plain(name, 80)
     if close:

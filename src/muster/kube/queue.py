@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import heapq
 import random
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from muster.clock import Clock
+from muster.clock import Clock, after
 from muster.kube.backoff import exponential_s
 
 
@@ -50,7 +50,7 @@ class WorkQueue:
         if seconds <= 0:
             self.add(key)
             return
-        due = self._clock.now() + timedelta(seconds=seconds)
+        due = after(self._clock.now(), seconds)
         known = self._due.get(key)
         if known is not None and known <= due:
             return

@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from muster.clock import after
 from muster.operate.budget import Member
 from muster.operate.model import TestRequest
 from muster.resources.certification import CertificationSpec, Purpose
@@ -77,7 +78,7 @@ def plan_batches(
         size = min(max(1, policy.max_batch), BATCH_LIMIT)
         chunks = [group[i : i + size] for i in range(0, len(group), size)]
         for chunk in chunks:
-            due = min(w.since for w in chunk) + timedelta(seconds=policy.batch_wait_s)
+            due = after(min(w.since for w in chunk), policy.batch_wait_s)
             if len(chunk) < size and now < due:
                 deadlines.append(due)
                 text = f"Waits until {due:%H:%M:%S} UTC for others that need profile {chunk[0].profile}."

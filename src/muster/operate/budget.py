@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 
+from muster.clock import after
 from muster.errors import BadInputError
 from muster.resources.fault_policy import Budget
+
+BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -124,22 +127,21 @@ def may_disrupt(node: Member, usage: Usage, budget: Budget, now: datetime, *, ap
                 f"The budget of {amount} ({_nodes(limit)}) of domain {node.domain} is spent: "
                 f"{_nodes(here)} out of service."
             )
-    window = timedelta(seconds=budget.window_s)
-    started = usage.started_after(now - window)
+    started = tuple(at for at in usage.started_after(BEGINNING) if after(at, budget.window_s) > now)
     if len(started) >= budget.max_new_per_window:
         return Wait(
             f"{_nodes(len(started))} were taken out in the last {budget.window_s} s; "
             f"the budget allows {budget.max_new_per_window}.",
-            retry_at=_reopens(started, budget.max_new_per_window, window),
+            retry_at=_reopens(started, budget.max_new_per_window, budget.window_s),
         )
     if budget.require_approval and not approved:
         return Wait(f"The budget asks for approval: 'muster node {node.name} approve' lets it go on.")
     return Grant()
 
 
-def _reopens(started: tuple[datetime, ...], most: int, window: timedelta) -> datetime | None:
+def _reopens(started: tuple[datetime, ...], most: int, window_s: float) -> datetime | None:
     """When so many starts have left the window that one more fits; None when the budget allows none at all."""
-    return started[len(started) - most] + window if most > 0 else None
+    return after(started[len(started) - most], window_s) if most > 0 else None
 
 
 def _nodes(count: int) -> str:

@@ -86,6 +86,33 @@ class Latest:
         self._written.pop(name, None)
 
 
+class Heartbeats:
+    """When each agent was heard from, by the controller's own clock.
+
+    A heartbeat carries the time of the node's clock, which may be wrong by hours. Only that it changed counts. The
+    first one that a controller sees may be old, so its own word is taken, but never for a time that is still to come.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heard: dict[str, tuple[datetime, datetime]] = {}
+
+    def note(self, node: str, renewed: datetime | None) -> None:
+        """Take in what the Lease of the agent on `node` says now (None: there is none)."""
+        if renewed is None:
+            self._heard.pop(node, None)
+            return
+        known = self._heard.get(node)
+        if known is None:
+            self._heard[node] = (renewed, min(renewed, self._clock.now()))
+        elif known[0] != renewed:
+            self._heard[node] = (renewed, self._clock.now())
+
+    def of(self, node: str) -> datetime | None:
+        known = self._heard.get(node)
+        return known[1] if known is not None else None
+
+
 def _version(health: NodeHealth) -> int:
     """Resource versions of one resource are ordered decimal numbers (promised since Kubernetes 1.35, true before)."""
     text = health.metadata.resource_version
@@ -110,13 +137,14 @@ class Caches:
         self._heartbeat = heartbeat
         self._policies_changed = policies_changed
         self.latest = Latest()
+        self._heartbeats = Heartbeats(clock)
         self.refusals: dict[str, Refusal] = {}
         self._pods: Owned[PodView] = Owned(lambda pod: (pod.node,) if pod.node else ())
         self._repairs: Owned[Repair] = Owned(lambda repair: (repair.spec.node_name,))
         self._certifications: Owned[CertificationRecord] = Owned(lambda c: (*c.spec.nodes, *c.spec.partners))
         self._policy_of: dict[str, tuple[Mapping[str, str], EffectivePolicy]] = {}
         self.nodes = WatchCache(api, NODES, views.node_record, clock=clock, on_change=self._node)
-        self.healths = WatchCache(api, NODE_HEALTHS, views.node_health.decode, clock=clock, on_change=self._health)
+        self.healths = WatchCache(api, NODE_HEALTHS, views.node_health, clock=clock, on_change=self._health)
         self.pods = WatchCache(api, PODS, views.pod_view, clock=clock, on_change=self._pod)
         self.repairs = WatchCache(api, REPAIRS, views.repair.decode, clock=clock, on_change=self._repair)
         self.certifications = WatchCache(
@@ -206,7 +234,8 @@ class Caches:
         )
 
     def agent_seen(self, name: str) -> datetime | None:
-        return self.leases.get(f"{SYSTEM_NAMESPACE}/{agent_lease(name)}")
+        """When the agent of the node was heard from last, by the controller's clock."""
+        return self._heartbeats.of(name)
 
     def certifications_of(self, name: str) -> list[CertificationRecord]:
         """Certifications that name the node, as one to be tested or as a partner."""
@@ -252,4 +281,5 @@ class Caches:
     def _lease(self, key: str) -> None:
         name = key.removeprefix(f"{SYSTEM_NAMESPACE}/")
         if name.startswith(LEASE_PREFIX):
+            self._heartbeats.note(name.removeprefix(LEASE_PREFIX), self.leases.get(key))
             self._heartbeat(name.removeprefix(LEASE_PREFIX))

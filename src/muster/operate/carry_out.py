@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -27,14 +28,13 @@ from muster.operate.batch import Batch
 from muster.operate.model import CreateRepair, DeletePod, EvictPod, Intent, PodView, Refusal
 from muster.operate.projection import condition, node_patch
 from muster.operate.remedy import DRAIN_RETRY_S
-from muster.operate.views import NodeRecord, write_requests
+from muster.operate.views import NodeRecord, node_health_of, write_requests
 from muster.resources.base import (
     API_VERSION,
     CONTROLLER_MANAGER,
     CORDON_ANNOTATION,
     REQUESTS_ANNOTATION,
     ObjectMeta,
-    from_object,
     to_object,
 )
 from muster.resources.certification import Certification
@@ -65,12 +65,26 @@ class Writer:
         self._api = api
         self._clock = clock
         self._still_leading = still_leading
+        self._asking = asyncio.Lock()
+        self._question: asyncio.Future[bool] | None = None
         self._asked: dict[str, datetime] = {}
 
     async def fence(self) -> None:
-        """Raises NotLeadingError when the lease belongs to somebody else. Asked before each new disruption."""
-        if not await self._still_leading():
+        """Raises NotLeadingError when the lease belongs to somebody else. Asked before each write.
+
+        In a burst many ask at once: one question answers all who came before it was put.
+        """
+        if self._question is None:
+            self._question = asyncio.ensure_future(self._put_question())
+            self._question.add_done_callback(_read)
+        if not await asyncio.shield(self._question):
             raise NotLeadingError("This controller has lost its lease and stops; another one goes on.")
+
+    async def _put_question(self) -> bool:
+        async with self._asking:
+            # From here on it is too late to join: the lease may be read before a later caller has read its object.
+            self._question = None
+            return await self._still_leading()
 
     async def lifecycle(self, name: str, health: NodeHealth | None, life: Lifecycle) -> NodeHealth:
         """Write `status.lifecycle`, on condition that the object is still the one that was decided on.
@@ -97,7 +111,7 @@ class Writer:
             manager=CONTROLLER_MANAGER,
             subresource="status",
         )
-        return from_object(NodeHealth, applied)
+        return node_health_of(applied)
 
     async def node_is_gone(self, name: str) -> bool:
         """Asked of the API server: a cache that lags behind must not make anybody believe it."""
@@ -180,6 +194,7 @@ class Writer:
             "metadata": {"name": policy.metadata.name},
             "status": {"conditions": [to_object(c) for c in found]},
         }
+        await self.fence()
         await self._api.apply(FAULT_POLICIES, body, manager=CONTROLLER_MANAGER, subresource="status")
 
     async def _create(self, res: Any, value: Any) -> None:
@@ -216,6 +231,12 @@ class Writer:
             await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
         except (NotFoundError, ConflictError):
             return
+
+
+def _read(question: asyncio.Future[bool]) -> None:
+    """An error that nobody waited for (all were cancelled) is nobody's news."""
+    if not question.cancelled():
+        question.exception()
 
 
 def _written(life: Lifecycle) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 
 from msgspec.structs import replace
 
+from muster.clock import after
 from muster.operate.model import CertificationView
+from muster.operate.phrases import plain
 from muster.resources.fault_policy import DriftAction, DriftPolicy
 from muster.resources.fingerprint import Change, Fingerprint, ReadingClass, changes, class_digest
 from muster.resources.node_health import Cause, CauseKind, Certificate, Observed, Standing
@@ -110,7 +112,8 @@ def drift_cause(changed: tuple[Change, ...]) -> Cause:
     sentences = [c.sentence() for c in first.values()]
     more = f" and {len(sentences) - SHOWN} more" if len(sentences) > SHOWN else ""
     message = "; ".join(sentences[:SHOWN]) + more
-    return Cause(kind=CauseKind.DRIFT, name=";".join(names)[:NAME_LIMIT], message=f"{message[:SENTENCE_LIMIT]}.")
+    name = plain(";".join(names), NAME_LIMIT)
+    return Cause(kind=CauseKind.DRIFT, name=name, message=f"{plain(message, SENTENCE_LIMIT)}.")
 
 
 def in_grace(certificate: Certificate, because: str, now: datetime) -> Certificate:
@@ -135,7 +138,7 @@ def grace_ends(certificate: Certificate, policy: DriftPolicy) -> datetime | None
     """Until when the node may work on under grace; None when the certificate is not in grace."""
     if certificate.standing is not Standing.GRACE or certificate.voided_at is None:
         return None
-    return certificate.voided_at + timedelta(seconds=policy.max_grace_s)
+    return after(certificate.voided_at, policy.max_grace_s)
 
 
 def issue(node_uid: str, observed: Observed, passed: CertificationView, now: datetime) -> Certificate:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from muster.clock import after
 from muster.operate import people, remedy, service, validation
 from muster.operate.certificates import BRINGUP, voided
 from muster.operate.draft import Draft
@@ -127,6 +128,6 @@ def _wake_for_faults_and_silence(d: Draft) -> None:
     if d.life.state in (State.UNCERTIFIED, State.CERTIFYING, State.IN_SERVICE):
         if d.node.agent_seen is not None:
             # One microsecond more: silence begins after the limit, not at it.
-            d.wake(d.node.agent_seen + timedelta(seconds=d.policy.agent_silent_s, microseconds=1))
+            d.wake(after(d.node.agent_seen, d.policy.agent_silent_s + 1e-6))
         if d.life.certificate is not None:
             d.wake(d.life.certificate.expires_at)

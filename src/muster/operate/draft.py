@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
 
+from muster.clock import after
 from muster.operate.budget import Grant, Wait, may_disrupt
 from muster.operate.certificates import voided
 from muster.operate.episode import never_served, open_episode
 from muster.operate.lifecycle import Trigger, move, remember
 from muster.operate.model import BlockerKind, Decision, FleetView, Intent, NodeView, Note, PodView
+from muster.operate.phrases import plain
 from muster.operate.policy import MILDEST_FIRST, EffectivePolicy, Judgement, judge
 from muster.resources.fault import Fault, Severity
 from muster.resources.fault_policy import Disposition
@@ -30,13 +32,13 @@ class Judged:
     judgement: Judgement
 
     def cause(self) -> Cause:
-        return Cause(kind=CauseKind.FAULT, name=self.fault.key(), message=self.sentence())
+        return Cause(kind=CauseKind.FAULT, name=plain(self.fault.key()), message=self.sentence())
 
     def sentence(self) -> str:
         fault = self.fault
         what = fault.code if fault.code.startswith(fault.check) else f"{fault.check} {fault.code}"
         text = f"{what} on {fault.entity.key()}"
-        return (f"{text}: {fault.message}" if fault.message else text)[:MESSAGE_LIMIT]
+        return plain(f"{text}: {fault.message}" if fault.message else text, MESSAGE_LIMIT)
 
 
 class Draft:
@@ -77,7 +79,7 @@ class Draft:
     @property
     def agent_silent(self) -> bool:
         seen = self.node.agent_seen
-        return seen is None or self.now - seen > timedelta(seconds=self.policy.agent_silent_s)
+        return seen is None or self.now > after(seen, self.policy.agent_silent_s)
 
     @property
     def approving(self) -> bool:
@@ -152,14 +154,15 @@ class Draft:
         """Say what the node waits for. Returns whether that is news."""
         before = next((b for b in self._blocked_before if b.kind == kind), None)
         same = before is not None and self.life.state is self._state_before
+        message = plain(message, MESSAGE_LIMIT)
         since = before.since if before is not None and same else self.now
         if all(b.kind != kind for b in self._blockers):
-            self._blockers.append(Blocker(kind=kind.value, message=message[:MESSAGE_LIMIT], since=since))
-        return before is None or not same or before.message != message[:MESSAGE_LIMIT]
+            self._blockers.append(Blocker(kind=kind.value, message=message, since=since))
+        return before is None or not same or before.message != message
 
     def remark(self, text: str) -> None:
         """Something to show that keeps the node from nothing."""
-        self._remarks.append(text[:MESSAGE_LIMIT])
+        self._remarks.append(plain(text, MESSAGE_LIMIT))
 
     def clear_blockers(self) -> None:
         """Forget what the previous state waited for: the state has changed."""

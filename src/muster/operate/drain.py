@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import assert_never
 
+from muster.clock import after
 from muster.operate.model import DeletePod, EvictPod, Intent, PodView, Refusal
 from muster.resources.fault_policy import Drain, DrainMode
 
@@ -36,7 +37,7 @@ def drain_step(
     Pods that are on their way out are waited for. A pod that a PodDisruptionBudget protects is asked for again and
     again, deleted only after the deadline and only when the policy says so.
     """
-    deadline = started + timedelta(seconds=policy.deadline_s)
+    deadline = after(started, policy.deadline_s)
     staying = [p for p in work if not p.deleting]
     match policy.mode:
         case DrainMode.WAIT_FOR_COMPLETION:

@@ -162,7 +162,7 @@ def fault_sentence(fault: Fault) -> str:
     """A fault in one line: what, where, how bad, how often, and the log line."""
     times = f"{counted(fault.count, 'time')}, last {moment(fault.last_seen)}"
     head = f"{fault.check} {fault.code} on {fault.entity.key()} ({fault.severity.value}, scope {fault.scope.value}"
-    return f"{head}, hint {fault.hint.value}; {fault.source}, seen {times}): {plain(fault.message)}"
+    return f"{plain(head)}, hint {fault.hint.value}; {plain(fault.source, 80)}, seen {times}): {plain(fault.message)}"
 
 
 def _relevant(name: str, life: Lifecycle, certifications: Sequence[Certification]) -> list[Certification]:

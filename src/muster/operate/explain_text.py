@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from muster.operate.explain import HISTORY_SHOWN, Explanation
-from muster.operate.phrases import duration, moment
+from muster.operate.phrases import duration, moment, printable
 
 
 def render(explanation: Explanation) -> str:
@@ -29,7 +29,7 @@ def render(explanation: Explanation) -> str:
             for step in shown
         ),
     )
-    return "\n".join(lines)
+    return "\n".join(printable(line) for line in lines)
 
 
 def _section(title: str, sentences: Iterable[str]) -> list[str]:

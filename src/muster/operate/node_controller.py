@@ -26,6 +26,7 @@ from muster.operate.figures import CountedNode, ended_attempts, fleet_figures
 from muster.operate.fleet_plan import FleetPlan, PlannedNode, plan_fleet
 from muster.operate.fleet_usage import disruptions_of
 from muster.operate.model import BlockerKind, Decision, FleetView, NodeView, Note, WavePlan
+from muster.operate.phrases import printable
 from muster.operate.policy import conditions
 from muster.operate.remedy import DRAIN_RETRY_S
 from muster.operate.together import run_together
@@ -140,6 +141,10 @@ class NodeController:
                 result = "refused"
                 log.error("%s: %s", key, error)
                 self._queue.retry(key)
+            except Exception:
+                # A bug that one node brings out, perhaps by what its agent says, must not stop all the others.
+                log.exception("%s cannot be handled; it is tried again", key)
+                self._queue.retry(key)
             finally:
                 self._queue.done(key)
             if not key.startswith("@"):
@@ -178,8 +183,8 @@ class NodeController:
         decision = decide(view, self._fleet(), policy, self._clock.now())
         if decision.lifecycle == view.lifecycle:
             return decision
-        if decision.lifecycle.held and not (view.lifecycle is not None and view.lifecycle.held):
-            await self._writer.fence()
+        # Every time: a process that was suspended past its lease believes what was so before, of every node alike.
+        await self._writer.fence()
         try:
             written = await self._writer.lifecycle(record.name, self._caches.health(record.name), decision.lifecycle)
         except NotFoundError as error:
@@ -333,18 +338,13 @@ class NodeController:
             self._observer.transition(known, entry.state.value, entry.cause.kind.value)
             self._tell(
                 f"{entry.at:%Y-%m-%dT%H:%M:%SZ} node {name}: {state} -> {entry.state.value} "
-                f"({entry.cause.kind.value}: {one_line(entry.cause.message or entry.cause.name)})"
+                f"({entry.cause.kind.value}: {printable(entry.cause.message or entry.cause.name)})"
             )
             state = entry.state.value
 
     def _record(self, name: str, note: Note) -> None:
         kind = EventKind.WARNING if note.warning else EventKind.NORMAL
-        self._events.record(node_reference(name), note.reason, "Lifecycle", one_line(note.message), kind)
-
-
-def one_line(text: str) -> str:
-    """Text from logs and people, fit for one line of a log: no control characters."""
-    return "".join(c if c.isprintable() else " " for c in text)
+        self._events.record(node_reference(name), note.reason, "Lifecycle", printable(note.message), kind)
 
 
 def _as_record(certification: Certification, batch: Batch) -> CertificationRecord:

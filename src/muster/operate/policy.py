@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from importlib import resources
 from typing import assert_never
@@ -18,6 +18,7 @@ from typing import assert_never
 import msgspec
 
 from muster import yamlio
+from muster.clock import after
 from muster.errors import BadInputError
 from muster.operate.budget import allowance
 from muster.operate.rules import compile_rule, holds, variables
@@ -40,6 +41,8 @@ from muster.resources.repair import Rung
 MAX_RULES = 200
 MAX_LADDER_STEPS = 10
 MAX_ATTEMPTS = 10
+MAX_SECONDS = 10 * 365 * 24 * 3600
+"""Ten years: whoever means longer has most likely mistaken the unit."""
 VALID_CONDITION = "Valid"
 MILDEST_FIRST = tuple(Disposition)
 """Dispositions, mildest first."""
@@ -160,7 +163,7 @@ def _judgement(
     ladder: tuple[LadderStep, ...] = ()
     if disposition is Disposition.REPAIR:
         ladder = (rule.ladder or ladder_for_hint(fault.hint)) if policy.repairs else TICKET_ONLY
-    due_at = fault.first_seen + timedelta(seconds=rule.grace_s)
+    due_at = after(fault.first_seen, rule.grace_s)
     return Judgement(rule.name, disposition, ladder, now >= due_at, due_at, skipped)
 
 
@@ -205,11 +208,30 @@ def _find_problems(name: str, spec: FaultPolicySpec) -> list[str]:
         program = compile_rule(rule.when)
         if program.problem:
             found.append(f"{where} does not compile: {program.problem}.")
-        if rule.grace_s < 0:
-            found.append(f"{where} has a negative grace; give seconds from 0 on.")
+        if not 0 <= rule.grace_s <= MAX_SECONDS:
+            found.append(f"{where} has a grace of {rule.grace_s} s; give 0 to {MAX_SECONDS} s.")
         found.extend(f"{where} {clause}" for clause in _ladder_problems(rule.ladder))
     if spec.budget is not None:
         found.extend(_budget_problems(name, spec.budget))
+    found.extend(
+        f"FaultPolicy {name} has {field} {seconds}; give at most {MAX_SECONDS} s."
+        for field, seconds in _durations(spec)
+        if seconds > MAX_SECONDS
+    )
+    return found
+
+
+def _durations(spec: FaultPolicySpec) -> list[tuple[str, int]]:
+    """The durations outside of rules, named as people write them."""
+    found = [("agentSilentS", spec.agent_silent_s)]
+    if spec.budget is not None:
+        found.append(("budget.windowS", spec.budget.window_s))
+    if spec.drain is not None:
+        found.append(("drain.deadlineS", spec.drain.deadline_s))
+    if spec.drift is not None:
+        found.append(("drift.maxGraceS", spec.drift.max_grace_s))
+    if spec.certification is not None:
+        found.append(("certification.batchWaitS", spec.certification.batch_wait_s))
     return found
 
 
@@ -220,8 +242,8 @@ def _ladder_problems(ladder: Sequence[LadderStep]) -> list[str]:
     for step in ladder:
         if not 1 <= step.attempts <= MAX_ATTEMPTS:
             found.append(f"tries {step.rung.value} {step.attempts} times; give 1 to {MAX_ATTEMPTS} attempts.")
-        if step.timeout_s <= 0:
-            found.append(f"gives {step.rung.value} no time; give a timeout above 0 s.")
+        if not 0 < step.timeout_s <= MAX_SECONDS:
+            found.append(f"gives {step.rung.value} {step.timeout_s} s; give a timeout of 1 to {MAX_SECONDS} s.")
     return found
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import assert_never
 
+from muster.clock import after
 from muster.resources.fault import Fault
 from muster.resources.node_health import Observed, RungAttempt
 from muster.resources.repair import Repair, RepairPhase, Rung
@@ -68,7 +69,7 @@ def judge_repair(attempt: RungAttempt, repair: Repair | None, evidence: Evidence
 
 
 def _claim_outstanding(attempt: RungAttempt, repair: Repair, now: datetime) -> Proof:
-    deadline = attempt.at + timedelta(seconds=repair.spec.timeout_s + CLAIM_MARGIN_S)
+    deadline = after(attempt.at, repair.spec.timeout_s + CLAIM_MARGIN_S)
     if now >= deadline:
         message = f"{attempt.rung} did not finish within {repair.spec.timeout_s} s"
         return Proof(ProofState.TIMEOUT, message)
@@ -85,7 +86,7 @@ def _effect(attempt: RungAttempt, repair: Repair, evidence: Evidence, now: datet
     if again is not None:
         return Proof(ProofState.FAILED, f"{attempt.rung} did not help: {again.key()} was seen again after it")
     wait_s = BOOT_WAIT_S if rung in REBOOTING else PROOF_WAIT_S
-    deadline = finished + timedelta(seconds=wait_s)
+    deadline = after(finished, wait_s)
     if now >= deadline:
         return Proof(ProofState.FAILED, f"{attempt.rung} had no effect within {wait_s} s: {missing}")
     return Proof(ProofState.WAITING, f"Proof of {attempt.rung} is outstanding: {missing}.", deadline)

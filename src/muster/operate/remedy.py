@@ -31,6 +31,9 @@ from muster.resources.repair import Repair, RepairPhase, RepairSpec, RepairStatu
 
 DRAIN_RETRY_S = 15
 """How soon an eviction that was refused is asked for again."""
+UNSEEN_REPAIR_S = 60
+"""An attempt younger than this cannot have booted the node and lost its Repair: the object is just being created. A
+boot that seems later is told by a node whose clock is ahead."""
 
 BOOT_UNKNOWN = "-"
 """Boot ID before a repair whose object is gone while the node booted after it was asked for."""
@@ -259,7 +262,7 @@ def _done_without_object(d: Draft, attempt: RungAttempt) -> Repair | None:
     observed = d.observed
     if observed is None or observed.booted_at is None or Rung(attempt.rung) not in REBOOTING:
         return None
-    if observed.booted_at <= attempt.at:
+    if observed.booted_at <= attempt.at or d.now < attempt.at + timedelta(seconds=UNSEEN_REPAIR_S):
         return None
     planned = _repair(d, attempt, _timeout_s(d, attempt))
     return replace(

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from muster.kube.api import Object
 from muster.sim import api_writes
 from muster.sim.api_conversion import from_storage
+from muster.sim.api_decoding import checked
 from muster.sim.api_kinds import Kind
+from muster.sim.api_metadata import check_address
 from muster.sim.api_status import Cause, bad_request, conflict, invalid, invalid_value, not_found
 from muster.sim.field_sets import FieldSet, fields_of
 from muster.sim.history import Key, Version
-from muster.sim.managed_fields import APPLY, Manager, Managers, owners_before_first_apply
+from muster.sim.managed_fields import APPLY, Manager, Managers, not_written, owners_before_first_apply
 from muster.sim.server_side_apply import Applied, ApplyConflictError, apply_configuration
 from muster.sim.shapes import Shape
 from muster.sim.typed_config import check_config
@@ -61,8 +63,8 @@ def apply(
     managers = version.managers or owners_before_first_apply(kind, live, subresource, store.timestamp())
     applied = _applied(kind, live, managers, config, applier, force=force)
     merged = {**applied.obj, "metadata": applied.obj.get("metadata") or {}}
-    _refuse_nulls(kind, name, merged)
-    _check_place(merged.get("metadata"), key)
+    _check_address(kind, merged, live, key, options)
+    merged = _without_nulls(kind, name, merged, live, subresource)
     _check_uid(kind, merged, live)
     owned = _same_but_times(version.managers, applied.managers)
     return api_writes.replace(store, kind, version, merged, options, subresource, owned), False
@@ -117,13 +119,16 @@ def _check_identity(kind: Kind, config: Object) -> None:
         raise bad_request("metadata.managedFields must be nil")
 
 
-def _check_place(metadata: Any, key: Key) -> None:
+def _check_address(kind: Kind, merged: Object, live: Object | None, key: Key, options: WriteOptions) -> None:
+    """Raise StatusError 400 unless the outcome names the object of the URL: a manager that gives up all that anybody
+    owned in the metadata takes the name with it, unless it says the name again."""
     namespace, name = key
-    metadata = metadata if isinstance(metadata, dict) else {}
-    if (metadata.get("name") or name) != name:
-        raise bad_request(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
-    if namespace and (metadata.get("namespace") or namespace) != namespace:
-        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    metadata = merged["metadata"]
+    if not metadata.get("name"):
+        # What cannot be read as the kind is told first.
+        checked(kind, merged, live, options, merged=True)
+    place = metadata.get("namespace") or namespace
+    check_address({**metadata, "namespace": place} if namespace else metadata, name, namespace)
 
 
 def _check_uid(kind: Kind, merged: Object, live: Object) -> None:
@@ -133,48 +138,47 @@ def _check_uid(kind: Kind, merged: Object, live: Object) -> None:
         raise invalid(kind.name, kind.group, live["metadata"]["name"], [cause])
 
 
-def _ignored(kind: Kind, subresource: str) -> tuple[str, ...]:
-    """The top-level fields that this endpoint does not write."""
-    if subresource == "status":
-        return ("metadata", "spec") if kind.custom is not None else ("spec",)
-    return ("status",) if kind.has_status else ()
-
-
 def _placed(kind: Kind, config: Object) -> Object:
-    """The configuration with metadata, and without the namespace that a cluster-scoped object does not have."""
-    metadata = config.get("metadata") or {}
+    """The configuration without the namespace that a cluster-scoped object does not have."""
+    if "metadata" not in config:
+        return config
+    metadata = config["metadata"] or {}
     if not kind.namespaced:
         metadata = {name: value for name, value in metadata.items() if name != "namespace"}
     return {**config, "metadata": metadata}
 
 
 def _create(store: Store, kind: Kind, key: Key, config: Object, applier: Manager, options: WriteOptions) -> Version:
-    metadata = config["metadata"]
-    _check_place(metadata, key)
+    metadata = config.get("metadata") or {}
     if metadata.get("uid"):
         why = f"uid mismatch: the provided object specified uid {metadata['uid']}, and no existing object was found"
         raise conflict(kind.plural, kind.group, key[1], why)
     empty: Object = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
-    config = {**config, "metadata": {**metadata, "name": key[1]}}
-    ignored = _ignored(kind, "")
+    ignored = not_written(kind, "")
     applied = apply_configuration(empty, (), config, kind.shape, applier, force=True, ignored=ignored)
-    obj = applied.obj
-    _refuse_nulls(kind, key[1], obj)
+    _check_address(kind, applied.obj, None, key, options)
+    obj = _without_nulls(kind, key[1], applied.obj, empty, "")
     metadata = api_writes.identified(store, kind, obj, key[0])
     return api_writes.insert(store, kind, {**obj, "metadata": metadata}, options, applied.managers)
 
 
-def _refuse_nulls(kind: Kind, name: str, merged: Object) -> None:
-    """Nulls that a client sends are dropped where the schema allows none; those that an apply leaves are refused."""
-    if kind.custom is not None and (causes := kind.custom.null_causes(merged)):
+def _without_nulls(kind: Kind, name: str, merged: Object, live: Object, subresource: str) -> Object:
+    """Nulls that a client sends are dropped where the schema allows none; those that an apply leaves are refused,
+    but for those in a status that this endpoint does not write, and for a null where no status was."""
+    if kind.custom is None:
+        return merged
+    ignores = kind.has_status and (not subresource or (merged.get("status") is None and "status" not in live))
+    written = {field: value for field, value in merged.items() if field != "status"} if ignores else merged
+    if causes := kind.custom.null_causes(written):
         raise invalid(kind.name, kind.group, name, causes)
+    return written
 
 
 def _applied(
     kind: Kind, live: Object, managers: Managers, config: Object, applier: Manager, *, force: bool
 ) -> Applied:
     """The merge, with what kubectl is owed: it may take over what it once wrote with a client-side apply."""
-    ignored = _ignored(kind, applier.subresource)
+    ignored = not_written(kind, applier.subresource)
     try:
         applied = apply_configuration(live, managers, config, kind.shape, applier, force=force, ignored=ignored)
     except ApplyConflictError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from muster.kube.api import Object
 from muster.sim import builtin_defaults, builtin_fields
 from muster.sim.api_kinds import Kind
-from muster.sim.api_status import StatusError, bad_request, invalid, invalid_value, shown
+from muster.sim.api_status import StatusError, bad_request, internal, invalid, invalid_value, shown
 from muster.sim.builtin_fields import DecodeError
 
 if TYPE_CHECKING:
@@ -149,12 +149,15 @@ def read_metadata(metadata: Any, old: Any, unknown: list[str]) -> dict[str, Any]
     return found
 
 
-def checked(kind: Kind, obj: Object, old: Object | None, options: WriteOptions) -> Object:
-    """The object as the server reads it, for create and update. Raises StatusError 400."""
+def checked(kind: Kind, obj: Object, old: Object | None, options: WriteOptions, *, merged: bool = False) -> Object:
+    """The object as the server reads it, for create and update. `merged`: it is the outcome of an apply.
+
+    Raises StatusError: 400, or 500 when `merged`, for a field of the wrong type.
+    """
     try:
         found, unknown = decoded(kind, obj, old)
     except DecodeError as error:
-        raise unreadable(kind, str(error)) from None
+        raise (_unconvertible(kind, obj, str(error)) if merged else unreadable(kind, str(error))) from None
     if unknown and options.field_validation == "Strict":
         raise unreadable(kind, strict(unknown))
     warn(unknown, options)
@@ -171,6 +174,17 @@ def checked_patch(kind: Kind, obj: Object, old: Object, options: WriteOptions, t
         raise invalid_patch(told(), strict(unknown))
     warn(unknown, options)
     return found
+
+
+def _unconvertible(kind: Kind, obj: Object, why: str) -> StatusError:
+    metadata = obj["metadata"]
+    subject = f"{kind.group}/{kind.resource.version}, Kind={kind.name}"
+    prefix = "error decoding from json: " if why.startswith("illegal base64") else ""
+    name = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+    return internal(
+        f"failed to convert new object ({name}; {subject}) to proper "
+        f"version: unable to convert unstructured object to {subject}: {prefix}{why}"
+    )
 
 
 def strict(unknown: list[str]) -> str:

@@ -23,6 +23,7 @@ from muster.sim.api_status import (
 )
 from muster.sim.history import Key, Version
 from muster.sim.identities import User
+from muster.sim.managed_fields import Managers, encode
 
 if TYPE_CHECKING:
     from muster.sim.store import Store
@@ -188,13 +189,15 @@ def _marked(
     return store.commit(kind, key, marked, version.managers), False
 
 
-def removed(store: Store, kind: Kind, key: Key, last: Object) -> Version:
+def removed(store: Store, kind: Kind, key: Key, last: Object, managers: Managers) -> Version:
     """Delete for good what an update has freed. Returns what that client is answered: its own last state, under the
     resourceVersion that the object was last stored with. Watches see the stored state instead."""
     before = store.storage(kind).objects[key]
     store.remove(kind, key)
     metadata = {**last["metadata"], "resourceVersion": before.obj["metadata"]["resourceVersion"]}
-    return Version({**last, "metadata": metadata}, before.number, before.managers)
+    if managers:
+        metadata["managedFields"] = encode(managers)
+    return Version({**last, "metadata": metadata}, before.number, managers)
 
 
 def at_version(options: DeleteOptions, resource_version: str) -> DeleteOptions:
@@ -337,11 +340,6 @@ def ready_to_go(obj: Object) -> bool:
         and not metadata.get("deletionGracePeriodSeconds")
         and not (obj.get("kind") == "Namespace" and (obj.get("spec") or {}).get("finalizers"))
     )
-
-
-def finish_namespace(store: Store, namespace: str) -> None:
-    """Go on with the end of a terminating namespace after something in it changed."""
-    api_namespaces.go_on(store, namespace)
 
 
 def delete_collection(

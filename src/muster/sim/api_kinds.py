@@ -247,11 +247,13 @@ BUILTINS: tuple[Kind, ...] = (
         *("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicybindings"),
         *("MutatingAdmissionPolicyBinding", False),
         top=("spec",),
+        generation=True,
         categories=("api-extensions",),
     ),
     _kind(
         *("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings"),
         *("ValidatingAdmissionPolicyBinding", False),
+        generation=True,
         categories=("api-extensions",),
     ),
 )

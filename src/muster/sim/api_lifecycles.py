@@ -12,6 +12,7 @@ from muster.sim.api_kinds import Kind
 from muster.sim.api_names import generated_name
 from muster.sim.api_node_reactions import NOT_READY, UNREACHABLE
 from muster.sim.api_status import forbidden
+from muster.sim.builtin_defaults import TEMPLATE_COUNTER
 from muster.sim.pod_conditions import condition
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ def on_create(store: Store, kind: Kind, obj: Object) -> Object:
 
 
 def on_update(store: Store, kind: Kind, obj: Object, old: Object) -> Object:  # noqa: ARG001 - as `on_create`
-    """A changed object as it is stored: pods get their default tolerations back."""
+    """A changed object as it is stored: pods get their tolerations back, daemon sets count their templates."""
+    if kind.storage == "daemonsets.apps":
+        return _daemon_set(obj, old)
     if kind.storage != "pods":
         return obj
     spec = dict(obj.get("spec") or {})
@@ -63,6 +66,19 @@ def with_topology(store: Store, pod: Object, node: str) -> Object:
         return pod
     metadata = pod["metadata"]
     return {**pod, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), **added}}}
+
+
+# Workloads
+
+
+def _daemon_set(obj: Object, old: Object) -> Object:
+    count = (old["metadata"].get("annotations") or {}).get(TEMPLATE_COUNTER, "1")
+    if obj["spec"]["template"] != old["spec"]["template"]:
+        count = str(int(count) + 1)
+    annotations = obj["metadata"].get("annotations") or {}
+    if annotations.get(TEMPLATE_COUNTER) == count:
+        return obj
+    return {**obj, "metadata": {**obj["metadata"], "annotations": {**annotations, TEMPLATE_COUNTER: count}}}
 
 
 # Pods

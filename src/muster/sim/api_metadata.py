@@ -11,6 +11,7 @@ from muster.sim.api_names import (
     annotation_causes,
     finalizer_causes,
     generate_name_causes,
+    is_bare_finalizer,
     label_causes,
     name_causes,
 )
@@ -27,7 +28,6 @@ from muster.sim.api_status import (
 )
 from muster.sim.builtin_fields import DecodeError
 
-KNOWN_FIELDS = tuple(builtin_fields.structs()["ObjectMeta"].fields)
 _SERVER_OWNED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 _NO_OWNERS = (("v1", "Event"), ("events.k8s.io/v1", "Event"))
 _SAME_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
@@ -57,7 +57,7 @@ def causes_of(kind: Kind, metadata: dict[str, Any], old: dict[str, Any] | None) 
         causes += _owner_causes(owners)
     finalizers = metadata.get("finalizers")
     if finalizers and (old is None or finalizers is not old.get("finalizers")):
-        causes += finalizer_causes(finalizers)
+        causes += finalizer_causes(finalizers, any_name=_takes_any_finalizer(kind))
     if old is not None and "deletionTimestamp" in old:
         added = [name for name in finalizers or [] if name not in (old.get("finalizers") or [])]
         if added:
@@ -68,6 +68,25 @@ def causes_of(kind: Kind, metadata: dict[str, Any], old: dict[str, Any] | None) 
             )
             causes.append(forbidden_field("metadata.finalizers", detail))
     return causes
+
+
+_ANY_FINALIZER = ("admissionregistration.k8s.io", "apiextensions.k8s.io", "coordination.k8s.io", "policy")
+"""Groups whose kinds, as events and custom resources, also take finalizers of no domain."""
+
+
+def _takes_any_finalizer(kind: Kind) -> bool:
+    return kind.custom is not None or kind.group in _ANY_FINALIZER or kind.storage == "events"
+
+
+def finalizer_warnings(kind: Kind, metadata: dict[str, Any], old: dict[str, Any] | None) -> list[str]:
+    """What a client is told about new finalizers of a custom resource that belong to no domain."""
+    finalizers = metadata.get("finalizers")
+    if kind.custom is None or not finalizers:
+        return []
+    before = (old or {}).get("finalizers") or []
+    advice = "prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
+    added = sorted(name for name in finalizers if name not in before)
+    return [f"metadata.finalizers: {shown(name)}: {advice}" for name in added if is_bare_finalizer(name)]
 
 
 def _owner_causes(owners: list[dict[str, Any]]) -> list[Cause]:

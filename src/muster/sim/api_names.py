@@ -196,13 +196,18 @@ def annotation_causes(annotations: Any) -> list[Cause]:
     return causes
 
 
-def finalizer_causes(finalizers: list[str]) -> list[Cause]:
-    """What is wrong with a list of finalizers."""
+def is_bare_finalizer(name: str) -> bool:
+    """Whether a finalizer is neither a standard one nor that of a domain."""
+    return "/" not in name and name not in _STANDARD_FINALIZERS
+
+
+def finalizer_causes(finalizers: list[str], *, any_name: bool = False) -> list[Cause]:
+    """What is wrong with a list of finalizers. `any_name`: they need not belong to a domain."""
     causes = []
     for at, name in enumerate(finalizers):
         faults = qualified_name_faults(name)
         causes += [invalid_value("metadata.finalizers", name, fault) for fault in faults]
-        if not faults and "/" not in name and name not in _STANDARD_FINALIZERS:
+        if not faults and not any_name and is_bare_finalizer(name):
             detail = "name is neither a standard finalizer name nor is it fully qualified"
             causes.append(invalid_value(f"metadata.finalizers[{at}]", name, detail))
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:

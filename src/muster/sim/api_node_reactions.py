@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from muster.kube.api import EventType, Object
 from muster.sim.api_kinds import Kind
 from muster.sim.history import Change
+from muster.sim.managed_fields import owners_after_update
 
 if TYPE_CHECKING:
     from muster.sim.store import Store
@@ -25,6 +26,8 @@ _TAINT_OF = {
 }
 """The taint that goes with a condition (source: the table of node conditions in the Kubernetes documentation)."""
 _MANAGED = (*dict.fromkeys(_TAINT_OF.values()), UNSCHEDULABLE)
+_CONTROLLERS = "kube-controller-manager"
+"""The name under which the controllers own fields."""
 _TTL_ANNOTATION = "node.alpha.kubernetes.io/ttl"
 """How long a kubelet may keep secrets in its cache; 0 s in clusters of up to 100 nodes."""
 
@@ -38,7 +41,9 @@ def react(store: Store, kind: Kind, change: Change) -> None:
         return
     obj = _tainted(store, _annotated(version.obj))
     if obj is not version.obj:
-        store.commit(kind, change.key, obj, version.managers)
+        now = store.timestamp()
+        owned = owners_after_update(kind, version.managers, version.obj, obj, _CONTROLLERS, "", now)
+        store.commit(kind, change.key, obj, owned)
 
 
 def _annotated(node: Object) -> Object:

@@ -7,7 +7,6 @@ from typing import Any
 
 from muster.kube.api import Object
 from muster.sim import admission, api_eviction
-from muster.sim.api_access import Access
 from muster.sim.api_answers import encode, list_bytes, object_bytes, success
 from muster.sim.api_decoding import summary, unreadable, unrecognized
 from muster.sim.api_deletion import RETURNS_OBJECT, DeleteOptions, options_of
@@ -77,7 +76,7 @@ BODY_TYPES = ("application/json", "application/yaml", "application/vnd.kubernete
 """Media types of objects in a request."""
 
 
-def serve(store: Store, _access: Access, call: Call) -> Answer:
+def serve(store: Store, call: Call) -> Answer:
     """Carry out everything but a watch and what the front end answers itself. Raises StatusError."""
     target = call.target
     if (target.group, target.version, target.plural) == ("", "v1", "bindings"):

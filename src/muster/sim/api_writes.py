@@ -20,6 +20,7 @@ from muster.sim.api_metadata import (
     check_version,
     checked_metadata,
     distinct_owners,
+    finalizer_warnings,
     immutable_causes,
     sent_version,
 )
@@ -49,7 +50,7 @@ MAX_OBJECT_BYTES = 1536 * 1024
 CONDITIONAL_ONLY = ("leases", "poddisruptionbudgets", "customresourcedefinitions")
 """Built-in kinds whose replacement must say which version it replaces. Custom resources must always."""
 
-CREATED_BY_UPDATE = ("leases", "events", "roles", "clusterroles", "rolebindings", "clusterrolebindings")
+CREATED_BY_UPDATE = ("leases", "events", "services", "roles", "clusterroles", "rolebindings", "clusterrolebindings")
 """Kinds of which a PUT makes a missing object."""
 
 _NAME_TRIES = 8
@@ -116,13 +117,14 @@ def insert(
     if kind.generation:
         metadata["generation"] = 1
     metadata = distinct_owners(metadata, options.warnings)
+    options.warnings += finalizer_warnings(kind, metadata, None)
     obj = {"apiVersion": kind.api_version, "kind": kind.name, **obj, "metadata": metadata}
     if managers is not None:
-        obj = checked(kind, obj, None, options)
-    if kind.custom is None:
-        obj = builtin_defaults.begun(store, kind, obj)
+        obj = checked(kind, obj, None, options, merged=True)
     if managers is None:
         managers = _first_owners(kind, obj, claimed, options.manager, store.timestamp())
+    if kind.custom is None:
+        obj = builtin_defaults.begun(store, kind, obj)
     obj = _admitted(store, kind, obj, None, options, subresource)
     obj = api_lifecycles.on_create(store, kind, obj)
     _refuse(kind, key[1], causes_of(kind, obj["metadata"], None) + _kind_causes(kind, obj, None))
@@ -250,11 +252,12 @@ def replace(
     convert = from_storage(kind)
     old = version.obj if convert is None else convert(version.obj)
     if managers is not None:
-        obj = checked(kind, obj, old, options)
+        obj = checked(kind, obj, old, options, merged=True)
     sent = obj["metadata"]
     check_version(kind, old, sent)
     wrong = immutable_causes(kind, old, sent)
     metadata = distinct_owners(carry_over(old, sent), options.warnings)
+    options.warnings += finalizer_warnings(kind, metadata, old["metadata"])
     obj = {"apiVersion": kind.api_version, "kind": kind.name, **obj, "metadata": metadata}
     obj = restricted(kind, old, obj, subresource)
     if managers is None:
@@ -356,7 +359,7 @@ def commit(store: Store, kind: Kind, key: Key, obj: Object, managers: Managers, 
     if options.dry_run:
         return _not_stored(store, kind, key, stored, managers)
     if "deletionTimestamp" in stored["metadata"] and api_deletion.ready_to_go(stored):
-        return api_deletion.removed(store, kind, key, stored)
+        return api_deletion.removed(store, kind, key, stored, managers)
     return _committed(store, kind, key, stored, managers, dry_run=False)
 
 

@@ -39,8 +39,10 @@ def filled(kind: Kind, obj: Object, old: Object | None) -> Object:
     spec = obj.get("spec")
     changed = isinstance(spec, dict) and spec is not before.get("spec")
     match kind.name:
-        case "Pod" if changed:
-            return {**obj, "spec": pod_spec(obj["spec"])}
+        case "Pod":
+            return _pod({**obj, "spec": pod_spec(obj["spec"])} if changed else obj, before)
+        case "DaemonSet" if old is None:
+            return {**_counted_template(obj), "spec": _workload(kind.name, obj["spec"])}
         case name if name in _TEMPLATED and changed:
             return {**obj, "spec": _workload(name, obj["spec"])}
         case "Service" if changed:
@@ -76,7 +78,6 @@ def begun(store: Store, kind: Kind, obj: Object) -> Object:
             zeros = ("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods")
             return {**obj, "status": dict.fromkeys(zeros, 0)}
         case "DaemonSet":
-            obj = {**obj, "metadata": _annotated(obj["metadata"], "deprecated.daemonset.template.generation", "1")}
             zeros = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
             return {**obj, "status": dict.fromkeys(zeros, 0)}
         case "ReplicaSet":
@@ -97,6 +98,20 @@ def _labelled(obj: Object) -> Object:
     if not name or labels.get("kubernetes.io/metadata.name") == name:
         return obj
     return {**obj, "metadata": {**metadata, "labels": {**labels, "kubernetes.io/metadata.name": name}}}
+
+
+def _pod(obj: Object, before: Object) -> Object:
+    """A status whose one address and list of addresses say the same, and whose class stays."""
+    status, old = obj.get("status"), before.get("status") or {}
+    if not isinstance(status, dict) or status is old:
+        return obj
+    address, listed = status.get("podIP"), status.get("podIPs") or []
+    kept = {"qosClass": old["qosClass"]} if old.get("qosClass") and not status.get("qosClass") else {}
+    if address and (not listed or listed[0].get("ip") != address):
+        kept["podIPs"] = [{"ip": address}]
+    elif listed and not address:
+        kept["podIP"] = listed[0].get("ip", "")
+    return {**obj, "status": {**status, **kept}} if kept else obj
 
 
 def _secret(obj: Object) -> Object:
@@ -174,8 +189,16 @@ def _job(spec: Fields) -> Fields:
     return with_missing(spec, {"parallelism": 1})
 
 
-def _annotated(metadata: Fields, key: str, value: str) -> Fields:
-    return {**metadata, "annotations": {**(metadata.get("annotations") or {}), key: value}}
+TEMPLATE_COUNTER = "deprecated.daemonset.template.generation"
+"""The annotation of a DaemonSet that counts the changes of its template."""
+
+
+def _counted_template(obj: Object) -> Object:
+    metadata = obj["metadata"]
+    return {
+        **obj,
+        "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), TEMPLATE_COUNTER: "1"}},
+    }
 
 
 def _selecting(job: Object) -> Object:

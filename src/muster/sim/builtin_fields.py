@@ -132,14 +132,18 @@ class _Reader:
         found: dict[str, Any] = {}
         for name, part in value.items():
             field = struct.fields.get(name)
-            here = f"{path}.{name}" if path else name
             if field is None:
-                self.unknown.append(here)
+                self.unknown.append(f"{path}.{name}" if path else name)
                 continue
             before = old.get(name)
             if part is not None and part is before:
                 found[name] = part
                 continue
+            if type(part) is str and part and field.type.name == "string":
+                # Most values are plain text: no paths for a message that nobody will need.
+                found[name] = part
+                continue
+            here = f"{path}.{name}" if path else name
             where = f"{fields}.{name}" if fields else name
             if name == "managedFields" and part is not None:
                 # An empty list means something: it takes all ownership away.
@@ -191,9 +195,10 @@ class _Reader:
         before = old if isinstance(old, dict) else {}
         found = {}
         element = type_.element or _type("any")
+        plain = element.name == "string"
         for name, part in value.items():
             previous = before.get(name)
-            if part is not None and part is previous:
+            if (part is not None and part is previous) or (plain and type(part) is str):
                 found[name] = part
                 continue
             kept = self._part(struct, element, part, previous, f"{path}[{name}]", fields)
@@ -243,7 +248,7 @@ def zero(type_: FieldType) -> Any:
     if type_.form == "struct":
         always = structs()[type_.name].always
         return {field.name: None if field.optional else zero(field.type) for field in always}
-    return {"string": "", "bool": False, "float64": 0, "quantity": "0", "int-or-string": 0}.get(
+    return {"string": "", "bool": False, "float64": 0, "quantity": "0", "int-or-string": 0, "bytes": ""}.get(
         type_.name, 0 if type_.name in _INTEGERS else None
     )
 
@@ -305,7 +310,7 @@ def _moment(value: Any, form: str) -> tuple[datetime, re.Match[str]]:
     try:
         if found is None:
             raise ValueError
-        return datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", value)).astimezone(UTC), found
+        return datetime.fromisoformat(value).astimezone(UTC), found
     except (ValueError, OverflowError):
         shown = f'"{value[:40]}"'
         raise DecodeError(f'parsing time {shown} as "{form}": cannot parse {shown} as "2006"') from None

@@ -35,8 +35,6 @@ _SECONDS = {
 }
 ROOT = ("apiVersion", "kind", "metadata")
 """Fields that the root of an object and an embedded object have besides those in the schema."""
-METADATA = ("name", "generateName")
-"""The metadata that rules may read."""
 
 
 class CelSchema(Protocol):

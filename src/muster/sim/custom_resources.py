@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from muster.kube.api import EventType, Object, ResourceType
 from muster.sim import crd_validation
 from muster.sim.api_kinds import Kind
@@ -63,6 +65,9 @@ class CustomSchema:
         """Nulls where the schema allows none and has no default that could stand in."""
         causes: list[Cause] = []
         body = {name: value for name, value in obj.items() if name not in _ROOT_FIELDS}
+        if b"null" not in msgspec.json.encode(body):
+            # Much quicker than a walk through the schema, and true of nearly every object.
+            return causes
         find_nulls(body, self.schema, "", causes)
         return causes
 

@@ -132,9 +132,15 @@ def owners_before_first_apply(kind: Kind, live: Object, subresource: str, now: s
     return _everything(kind, live, "before-first-apply", subresource, now)
 
 
+def not_written(kind: Kind, subresource: str) -> tuple[str, ...]:
+    """The top-level fields that an endpoint does not write."""
+    if subresource == "status":
+        return ("metadata", "spec") if kind.custom is not None else ("spec",)
+    return ("status",) if kind.has_status else ()
+
+
 def _everything(kind: Kind, obj: Object, manager: str, subresource: str, now: str) -> Managers:
-    hidden = "" if not kind.has_status else "spec" if subresource == "status" else "status"
-    shown = {name: value for name, value in obj.items() if name != hidden}
+    shown = {name: value for name, value in obj.items() if name not in not_written(kind, subresource)}
     return after_update((), compare(_empty(kind), shown, kind.shape), manager, kind.api_version, subresource, now)
 
 

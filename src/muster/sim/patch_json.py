@@ -169,8 +169,10 @@ def _remove(document: Any, path: list[str]) -> Any:
 
 def same_json(a: Any, b: Any) -> bool:
     """Equality of JSON values: numbers by value, and never a number equal to a boolean."""
+    if a is b:
+        return True
     if isinstance(a, bool) or isinstance(b, bool):
-        return a is b
+        return False
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(same_json(a[key], b[key]) for key in a)
     if isinstance(a, list) and isinstance(b, list):

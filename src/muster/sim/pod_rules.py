@@ -38,11 +38,16 @@ def pod_causes(obj: Object, old: Object | None) -> list[Cause]:
     """What is wrong with a pod."""
     spec = obj["spec"]
     if old is not None and spec is old["spec"]:
-        return []
+        return _class_causes(obj["status"], old["status"])
     causes = spec_causes(spec, "spec")
     if old is not None:
         causes += _update_causes(spec, old["spec"])
     return causes
+
+
+def _class_causes(status: Fields, old: Fields) -> list[Cause]:
+    found, before = status.get("qosClass", ""), old.get("qosClass", "")
+    return [] if found == before else [invalid_value("status.qosClass", found, "field is immutable")]
 
 
 def spec_causes(spec: Fields, path: str) -> list[Cause]:
@@ -240,10 +245,10 @@ def _update_causes(spec: Fields, old: Fields) -> list[Cause]:
         return causes
     causes += _kept_tolerations(spec.get("tolerations") or [], old.get("tolerations") or [])
     gates, before = spec.get("schedulingGates") or [], old.get("schedulingGates") or []
-    added = [gate["name"] for gate in gates if gate not in before]
-    if added:
-        text = f"only deletion is allowed, but found new scheduling gates '{','.join(added)}'"
-        causes.append(forbidden_field("spec.schedulingGates", text))
+    for at, gate in enumerate(gates):
+        if gate not in before:
+            text = f"only deletion is allowed, but found new scheduling gate '{gate['name']}'"
+            causes.append(forbidden_field(f"spec.schedulingGates[{at}].name", text))
     frozen = "nodeSelector" if before else ""
     if _unchangeable(spec, frozen) != _unchangeable(old, frozen):
         causes.append(forbidden_field("spec", _FROZEN))

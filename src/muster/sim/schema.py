@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from muster.sim.builtin_fields import structs
@@ -38,6 +39,11 @@ class Schema:
     one_of: tuple[Schema, ...] = ()
     negated: Schema | None = None
 
+    @cached_property
+    def joined(self) -> bool:
+        """Whether other schemas have a say about the same value: allOf, anyOf, oneOf, not."""
+        return bool(self.all_of or self.any_of or self.one_of or self.negated is not None)
+
     @property
     def has_default(self) -> bool:
         return self.default is not _ABSENT
@@ -55,7 +61,9 @@ def prune(value: Any, schema: Schema, old: Any, path: str, unknown: list[str]) -
         before = old if isinstance(old, dict) else {}
         for name, part in value.items():
             child = schema.properties.get(name) or schema.values
-            if child is not None:
+            if child is not None and not isinstance(part, dict | list):
+                kept[name] = part
+            elif child is not None:
                 kept[name] = prune(part, child, before.get(name), f"{path}.{name}" if path else name, unknown)
             elif schema.embedded and name == "metadata" and isinstance(part, dict):
                 unknown += [f"{path}.metadata.{field}" for field in part if field not in _METADATA]
@@ -66,7 +74,11 @@ def prune(value: Any, schema: Schema, old: Any, path: str, unknown: list[str]) -
                 unknown.append(f"{path}.{name}" if path else name)
         return kept
     if isinstance(value, list) and schema.items is not None:
-        return [prune(item, schema.items, None, f"{path}[{at}]", unknown) for at, item in enumerate(value)]
+        items, known = schema.items, _in_place(old, value)
+        return [
+            prune(item, items, before, f"{path}[{at}]", unknown)
+            for at, (item, before) in enumerate(zip(value, known, strict=True))
+        ]
     return value
 
 
@@ -79,7 +91,7 @@ def with_defaults(value: Any, schema: Schema, old: Any) -> Any:
         filled: dict[str, Any] = {}
         for name, part in value.items():
             child = schema.properties.get(name) or schema.values
-            if child is None:
+            if child is None or isinstance(part, str):
                 filled[name] = part
             elif part is not None or child.nullable:
                 filled[name] = with_defaults(part, child, before.get(name))
@@ -90,10 +102,20 @@ def with_defaults(value: Any, schema: Schema, old: Any) -> Any:
                 filled[name] = with_defaults(child.default, child, None)
         return filled
     if isinstance(value, list) and schema.items is not None:
-        return [_item_with_defaults(item, schema.items) for item in value]
+        items, known = schema.items, _in_place(old, value)
+        return [_item_with_defaults(item, items, before) for item, before in zip(value, known, strict=True)]
     return value
 
 
-def _item_with_defaults(item: Any, schema: Schema) -> Any:
+def _item_with_defaults(item: Any, schema: Schema, old: Any) -> Any:
     replaced = item is None and not schema.nullable and schema.has_default
-    return with_defaults(schema.default if replaced else item, schema, None)
+    return with_defaults(schema.default if replaced else item, schema, old)
+
+
+def _in_place(old: Any, value: list[Any]) -> list[Any]:
+    """For each item of `value` the one that stands at its place in `old`, None where there is none.
+
+    Enough for the usual append and change in place; an item that moved is read again.
+    """
+    known = old if isinstance(old, list) else []
+    return [*known[: len(value)], *[None] * (len(value) - len(known))]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import date, datetime
 from urllib.parse import urlsplit
 
-_DATE_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
+_DATE_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(.\d+)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _GO_DURATION = re.compile(r"[+-]?((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+|[+-]?0", re.ASCII)
 _LOOSE_DURATION = re.compile(r"\d+\s*(ns|nano|us|µs|micro|ms|milli|s|sec|m|min|h|hr|hour|d|day|w|wk|week)", re.ASCII)
 _UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.IGNORECASE)
@@ -36,7 +36,8 @@ def is_date_time(value: str) -> bool:
     if not _DATE_TIME.fullmatch(value):
         return False
     try:
-        datetime.fromisoformat(value[:19].upper())
+        # Year 0 is one to Kubernetes (a leap year as 2000 is), and none to Python.
+        datetime.fromisoformat(value[:19].upper().replace("0000-", "2000-", 1))
     except ValueError:
         return False
     return True

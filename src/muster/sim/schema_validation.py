@@ -194,6 +194,8 @@ def _find(items: list[tuple[Any, Any]], identity: Any) -> Any:
 
 
 def _check_junctors(value: Any, schema: Schema, path: str, causes: list[Cause]) -> None:
+    if not schema.joined:
+        return
     all_of = [_faults(value, part, path) for part in schema.all_of]
     if any(all_of):
         causes += [cause for found in all_of for cause in found]

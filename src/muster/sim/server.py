@@ -180,7 +180,7 @@ class ApiServer:
             return Answer(201, encode(self.access.tokens.issue(target.namespace, target.name, _body(call))))
         if call.applies and not target.subresource:
             self._check_creation(call)
-        return serve(self._store, self.access, call)
+        return serve(self._store, call)
 
     def _check_creation(self, call: Call) -> None:
         """Applying what does not exist yet needs the right to create it, too."""

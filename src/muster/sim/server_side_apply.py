@@ -78,12 +78,13 @@ def apply_configuration(
     emptied by that becomes null. Raises ApplyConflictError when another manager owns a field that would change,
     unless `force`; ValueError when an item of a keyed list has no key.
     """
-    claimed = _owned(fields_of(config, shape), ignored)
+    mentioned = _written(fields_of(config, shape), ignored)
+    claimed = difference(mentioned, NOT_OWNED)
     merged = _merge(live, config, shape)
     mine = next((m for m in managers if m.identity == applier.identity), None)
     others = tuple(m for m in managers if m is not mine)
     if mine is not None and difference(mine.fields, claimed):
-        merged = _pruned(merged, mine.fields, claimed, others, shape) or {}
+        merged = _pruned(merged, mine.fields, mentioned, others, shape) or {}
     changes = compare(live, merged, shape)
     changed = _owned(changes.changed, ignored)
     conflicts = tuple((m, overlap) for m in others if (overlap := intersection(m.fields, changed)))
@@ -98,21 +99,37 @@ def apply_configuration(
 
 
 def _owned(fields: FieldSet, ignored: tuple[str, ...]) -> FieldSet:
-    fields = difference(fields, NOT_OWNED)
+    return _written(difference(fields, NOT_OWNED), ignored)
+
+
+def _written(fields: FieldSet, ignored: tuple[str, ...]) -> FieldSet:
     names = tuple("f:" + name for name in ignored)
     return {element: node for element, node in fields.items() if element not in names} if names else fields
 
 
 def _merge(live: Any, config: Any, shape: Shape) -> Any:
-    """A null in the configuration leaves a map or list alone and replaces anything else."""
+    """A null in the configuration leaves a map or list alone and replaces anything else.
+
+    Where nothing changes, `live` itself is returned: what comes after an apply passes over parts that are shared.
+    """
     if _merges(live, config, dict) and shape.merge is not Merge.ATOMIC:
-        merged = dict(live or {})
-        for name, value in (config or {}).items():
-            merged[name] = _merge(merged[name], value, shape.child(name)) if name in merged else value
-        return merged
+        return _merge_maps(live or {}, config or {}, shape)
     if _merges(live, config, list) and shape.merge in (Merge.KEYED, Merge.SET):
         return _merge_lists(live or [], config or [], shape)
-    return config
+    return live if same_json(live, config) else config
+
+
+def _merge_maps(live: dict[str, Any], config: dict[str, Any], shape: Shape) -> dict[str, Any]:
+    changed: dict[str, Any] = {}
+    for name, value in config.items():
+        before = live.get(name, _ABSENT)
+        merged = value if before is _ABSENT else _merge(before, value, shape.child(name))
+        if merged is not before:
+            changed[name] = merged
+    return {**live, **changed} if changed else live
+
+
+_ABSENT: Any = object()
 
 
 def _merges(live: Any, config: Any, kind: type) -> bool:
@@ -158,7 +175,7 @@ def _merge_lists(live: list[Any], config: list[Any], shape: Shape) -> list[Any]:
             if shared and shared[0] == element:
                 shared = shared[1:]
     items = shape.items or UNKNOWN
-    return [
+    found = [
         ours[element]
         if element not in theirs
         else _merge(ours[element], theirs[element], items)
@@ -166,11 +183,13 @@ def _merge_lists(live: list[Any], config: list[Any], shape: Shape) -> list[Any]:
         else theirs[element]
         for element in merged
     ]
+    same = len(found) == len(live) and all(item is before for item, before in zip(found, live, strict=True))
+    return live if same else found
 
 
-def _pruned(merged: Any, last: FieldSet, claimed: FieldSet, others: Managers, shape: Shape) -> Any:
+def _pruned(merged: Any, last: FieldSet, mentioned: FieldSet, others: Managers, shape: Shape) -> Any:
     """`merged` without what the applier owned before and nobody owns now."""
-    owned = claimed
+    owned = mentioned
     for manager in others:
         owned = union(owned, manager.fields)
     last = with_named_fields(last, shape)

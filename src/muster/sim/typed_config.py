@@ -6,7 +6,7 @@ A real API server answers 500 here, in the words of its merge library; only then
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from muster.kube.api import Object
@@ -106,6 +106,10 @@ def _check(value: Any, schema: Schema, shape: Shape, path: str, problems: list[P
         _check_scalar(value, schema.type, path, problems)
 
 
+_PLAIN: Mapping[str, type] = {"string": str, "boolean": bool, "integer": int, "number": float}
+"""Nearly all values are of the one type that decoding makes of their schema's type: no need to look further."""
+
+
 def _check_object(value: Any, schema: Schema, shape: Shape, path: str, problems: list[Problem]) -> None:
     if not isinstance(value, dict):
         if not schema.preserve:
@@ -114,6 +118,8 @@ def _check_object(value: Any, schema: Schema, shape: Shape, path: str, problems:
     for name, part in value.items():
         child = schema.properties.get(name) or schema.values
         if child is not None:
+            if type(part) is _PLAIN.get(child.type):
+                continue
             _check(part, child, shape.child(name), f"{path}.{name}", problems)
         elif not (schema.preserve or (schema.embedded and name in ("apiVersion", "kind", "metadata"))):
             problems.append((f"{path}.{name}", _UNKNOWN))

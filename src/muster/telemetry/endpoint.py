@@ -1,7 +1,8 @@
 """`/healthz`, `/readyz` and `/metrics` over HTTP: three fixed paths, nothing that a request says is used or repeated.
 
 A server of its own in a page of code, since a web framework would cost the agent a quarter of its memory. One request
-per connection; size, time and number of connections are bounded.
+per connection; size, time and number of connections are bounded. Who comes when all places are taken gets that of
+the one who has had its place longest: idle connections of a stranger must not keep the kubelet from its probes.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Endpoint:
         self._wanted = address
         self._health = health
         self._exposition = exposition
-        self._exchanges: set[asyncio.Task[None]] = set()
+        self._exchanges: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self.address = address
         """Where it listens; with the real port once it does."""
 
@@ -98,20 +99,26 @@ class Endpoint:
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Not a coroutine: asyncio reports the handlers that it starts itself as broken when they are cancelled."""
         if len(self._exchanges) >= CONNECTION_LIMIT:
-            writer.close()
-            return
+            oldest = next(iter(self._exchanges))
+            # At once: a cancelled task that has not even begun would never close it.
+            self._exchanges.pop(oldest).transport.abort()
+            oldest.cancel()
         task = asyncio.get_running_loop().create_task(self._bounded(reader, writer))
-        self._exchanges.add(task)
-        task.add_done_callback(self._exchanges.discard)
+        self._exchanges[task] = writer
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        writer = self._exchanges.pop(task, None)
+        if writer is not None:
+            # Not `close`: that waits for as long as the other side likes until it has read what is still unsent.
+            writer.transport.abort()
 
     async def _bounded(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(EXCHANGE_LIMIT_S):
                 await self._exchange(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # the other side went away or sends too slowly
-        finally:
-            writer.close()
+            pass  # the other side went away, or sends or reads too slowly
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

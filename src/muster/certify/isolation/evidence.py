@@ -97,6 +97,11 @@ class PairEvidence:
     def tested(self, a: str, b: str) -> bool:
         return pair_of(a, b) in self.tallies
 
+    def only_passed(self, a: str, b: str) -> bool:
+        """Whether the pair ran and never failed."""
+        tally = self.tallies.get(pair_of(a, b))
+        return tally is not None and tally.passes > 0 and tally.fails == 0
+
 
 @dataclass(frozen=True)
 class Judgement:

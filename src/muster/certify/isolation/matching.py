@@ -33,3 +33,15 @@ def untested_pairs(tested: PairEvidence, names: Sequence[str]) -> list[Pair]:
         if index is not None:
             pairs.append((first, waiting.pop(index)))
     return pairs
+
+
+def passed_pairs(tested: PairEvidence, names: Sequence[str]) -> list[Pair]:
+    """Disjoint pairs that ran and never failed, taken greedily in the order of `names`."""
+    pairs: list[Pair] = []
+    waiting = list(names)
+    while len(waiting) > 1:
+        first = waiting.pop(0)
+        index = next((i for i, name in enumerate(waiting) if tested.only_passed(first, name)), None)
+        if index is not None:
+            pairs.append((first, waiting.pop(index)))
+    return pairs

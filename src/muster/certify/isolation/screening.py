@@ -25,14 +25,14 @@ from muster.certify.isolation.evidence import (
 )
 from muster.certify.isolation.likelihood import CLEARED, Grid, evidence, grid_for, spurious_rate
 from muster.certify.isolation.limits import Limits
-from muster.certify.isolation.matching import along_topology, untested_pairs
+from muster.certify.isolation.matching import along_topology, passed_pairs, untested_pairs
 from muster.certify.isolation.plan import Cell, Plan, Request, Role
 
 MAX_INCONCLUSIVE = 4
 """Runs without a usable outcome after which a node is given up."""
 
 MAX_SEED_MATCHINGS = 6
-"""Further matchings tried when not one pair passed yet and so nobody is proven good."""
+"""Further matchings tried while nobody is proven good: no pair passed yet, or too few runs did."""
 
 LINK_OPEN_FROM = 0.02
 """A link stays in question while it is at least this likely to make the next run of its pair fail."""
@@ -307,12 +307,17 @@ class Screening:
         return len(self._ready) - 1 > sum(1 for m in mates if m in self._ready)
 
     def _seed_matching(self, rng: random.Random) -> list[tuple[Pair, Role]]:
-        """Nobody is proven good yet: other pairs among the suspects, in the hope that one passes."""
+        """Nobody is proven good yet: other pairs among the suspects, in the hope that one passes.
+
+        When all pairs were tried, those that always passed are repeated: each further pass speaks for both ends. So
+        two good nodes clear each other whose only failures were with a bad third one.
+        """
         if not self.suspects or self.seed_matchings >= MAX_SEED_MATCHINGS or self.proven:
             return []
         stuck = list(self._ready)
         rng.shuffle(stuck)
-        return [(pair, Role.SCREEN) for pair in untested_pairs(self.pairs, stuck)]
+        pairs = untested_pairs(self.pairs, stuck) or passed_pairs(self.pairs, stuck)
+        return [(pair, Role.SCREEN) for pair in pairs]
 
     def _pair_runs(self, a: str, b: str) -> int:
         tally = self.pairs.tallies.get(pair_of(a, b), Tally())
