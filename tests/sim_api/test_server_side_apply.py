@@ -36,7 +36,9 @@ def labels(**values: str) -> Object:
 
 
 def owners(obj: Object) -> list[tuple[str, str]]:
-    return [(entry["manager"], entry["operation"]) for entry in obj["metadata"].get("managedFields", [])]
+    """Manager and operation of each entry but that of the controllers, who write on every Node."""
+    found = [(entry["manager"], entry["operation"]) for entry in obj["metadata"].get("managedFields", [])]
+    return [owner for owner in found if owner[0] != "kube-controller-manager"]
 
 
 def test_apply_creates_and_records_the_manager() -> None:
