@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from muster.certify.catalogue import tests
+from muster.certify import catalogue
 from muster.certify.isolation.plan import PlannedRun, Role
 from muster.certify.measure import HowEnded
 from muster.certify.runners import Owner
@@ -34,7 +34,7 @@ def place(server: Server, namespace: str) -> Place:
 def rank_pod(server: Server, place: Place) -> dict[str, Any]:
     """The pod of one rank, exactly as the runner builds it but for its namespace and its owner: an owner of that uid
     is not there, and the garbage collector would take the pod away."""
-    test = next(iter(pods_of_tests().values()))
+    test = next(iter(catalogue.tests().values()))
     names = (server.unique("node"), server.unique("node"))
     run = PlannedRun("r1", 1, test.name, names, next(iter(Role)), 0)
     body = build(Owner("cert-a", ANOTHER_UID), run, 1, test, 8, "registry.test/muster-tests:1")
