@@ -28,8 +28,9 @@ from muster.certify.nodes import change_since
 from muster.certify.picture import Picture
 from muster.certify.runners import Owner, Runner, Work
 from muster.certify.writer import CertificationWriter
-from muster.clock import Clock, after
+from muster.clock import Clock
 from muster.errors import BadInputError
+from muster.moments import after
 from muster.resources.base import PLAN_ANNOTATION, TEST_DIGESTS_ANNOTATION, Condition, ConditionStatus
 from muster.resources.certification import (
     CertificationStatus,

@@ -7,8 +7,9 @@ import heapq
 import random
 from datetime import datetime
 
-from muster.clock import Clock, after
+from muster.clock import Clock
 from muster.kube.backoff import exponential_s
+from muster.moments import after
 
 
 class WorkQueue:

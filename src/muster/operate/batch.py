@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from muster.clock import after
+from muster.moments import after
 from muster.operate.budget import Member
 from muster.operate.model import TestRequest
 from muster.resources.certification import CertificationSpec, Purpose

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from muster.clock import after
 from muster.errors import BadInputError
+from muster.moments import after
 from muster.resources.fault_policy import Budget
 
 BEGINNING = datetime.min.replace(tzinfo=UTC)

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from muster.clock import after
+from muster.moments import after
 from muster.operate.model import CertificationView
 from muster.operate.phrases import plain
 from muster.resources.fault_policy import DriftAction, DriftPolicy

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from muster.clock import after
+from muster.moments import after
 from muster.operate import people, remedy, service, validation
 from muster.operate.certificates import BRINGUP, voided
 from muster.operate.draft import Draft

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from muster.clock import after
+from muster.moments import after
 from muster.operate.budget import Grant, Wait, may_disrupt
 from muster.operate.certificates import voided
 from muster.operate.episode import never_served, open_episode

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
-from muster.clock import after
+from muster.moments import after
 from muster.operate.model import DeletePod, EvictPod, Intent, PodView, Refusal
 from muster.resources.fault_policy import Drain, DrainMode
 

@@ -18,8 +18,8 @@ from typing import assert_never
 import msgspec
 
 from muster import yamlio
-from muster.clock import after
 from muster.errors import BadInputError
+from muster.moments import after
 from muster.operate.budget import allowance
 from muster.operate.rules import compile_rule, holds, variables
 from muster.resources.base import Condition, ConditionStatus, from_object

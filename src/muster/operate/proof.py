@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import assert_never
 
-from muster.clock import after
+from muster.moments import after
 from muster.resources.fault import Fault
 from muster.resources.node_health import Observed, RungAttempt
 from muster.resources.repair import Repair, RepairPhase, Rung
