@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -162,7 +163,11 @@ def schema_of(found: dict[str, Any], group: str, version: str, kind: str) -> dic
 
 
 def test_a_custom_resource_is_described_by_its_schema(admin: Client, muster_kinds: None) -> None:
-    found = eventually(lambda: document(admin, "apis/muster.dev/v1alpha1"))
+    path = "apis/muster.dev/v1alpha1"
+    # A real server publishes a new group a moment after it serves it, and its kinds one by one.
+    eventually(lambda: path in admin.get("/openapi/v3").body["paths"])
+    eventually(lambda: "NodeHealth" in json.dumps(document(admin, path)["components"]["schemas"]))
+    found = document(admin, path)
     assert found["openapi"] == "3.0.0"
     health = schema_of(found, "muster.dev", "v1alpha1", "NodeHealth")
     manifest = next(m for m in manifests() if m["spec"]["names"]["kind"] == "NodeHealth")

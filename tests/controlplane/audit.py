@@ -75,7 +75,7 @@ def _request(event: Mapping[str, Any]) -> Request | None:
         return None
     resource, sub = target.get("resource", ""), target.get("subresource", "")
     return Request(
-        user=event["user"]["username"],
+        user=event["user"].get("username", ""),
         right=Right(target.get("apiGroup", ""), f"{resource}/{sub}" if sub else resource, verb),
         namespace=target.get("namespace", ""),
         name=target.get("name", ""),
