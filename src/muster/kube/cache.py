@@ -162,7 +162,7 @@ class WatchCache(Generic[T]):
                     useful = True
                     self._backoff.reset()
         finally:
-            await _close(stream)
+            await close_watch(stream)
         return useful or (self._clock.now() - started).total_seconds() >= 1.0
 
     def _take(self, event: WatchEvent) -> None:
@@ -215,7 +215,7 @@ def _key(metadata: _Metadata) -> str:
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
-async def _close(stream: Any) -> None:
+async def close_watch(stream: Any) -> None:
     """Close a watch now: an abandoned generator would keep its connection until the garbage collector comes by."""
     aclose = getattr(stream, "aclose", None)
     if aclose is not None:

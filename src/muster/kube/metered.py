@@ -22,6 +22,7 @@ from muster.kube.api import (
     TooManyRequestsError,
     WatchEvent,
 )
+from muster.kube.cache import close_watch
 from muster.kube.queue import WorkQueue
 from muster.telemetry.observer import ControllerObserver, RequestObserver
 
@@ -118,9 +119,7 @@ class MeteredApi:
             self._observer.watch_ended(res.plural, watch_end(error).value)
             raise
         finally:
-            aclose = getattr(stream, "aclose", None)
-            if aclose is not None:
-                await aclose()
+            await close_watch(stream)
         # Reached only when the watch ended by itself: one that its reader closes is not told.
         self._observer.watch_ended(res.plural, WatchEnd.TIMEOUT.value)
 
