@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-full control-plane lint bench crds clean
+.PHONY: demo test test-full control-plane programs lint bench crds clean
 
 demo: $(VENV)/.base
 	$(BIN)/muster demo
@@ -11,13 +11,17 @@ demo: $(VENV)/.base
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not full" -n 2
 
-test-full: $(VENV)/.full lint control-plane
+test-full: $(VENV)/.full lint control-plane programs
 	$(BIN)/python -m pytest -m full -n 2
 	$(MAKE) bench BENCH_FLAGS=--quick
 
 # A real kube-apiserver and its kin, built once into a cache; without Go it says so and the tests count what did not run.
 control-plane: $(VENV)/.dev
 	$(BIN)/python -m tests.controlplane.binaries
+
+# The real helm, helmfile and OCI registry, built the same way.
+programs: $(VENV)/.dev
+	$(BIN)/python -m tests.programs.sources
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check src tests benchmarks

@@ -20,8 +20,8 @@ from muster.configure.bundle import Deployer
 from muster.configure.overrides import Override, parse_overrides, with_manifests, with_overrides
 from muster.configure.plan import CrdPolicy, Plan, plan
 from muster.configure.recipe import Recipe
-from muster.configure.render.argocd import UNSET_REPOSITORY, Repository, check_repository
 from muster.configure.render.helm import COLUMNS
+from muster.configure.render.repository import UNSET_REPOSITORY, Repository, check_repository
 from muster.errors import BadInputError, NotSatisfiedError
 from tests.configure.cases import NAMES, recipe_of
 from tests.configure.test_values import HOSTILE

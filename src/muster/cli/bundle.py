@@ -59,7 +59,7 @@ def render(
     from muster.configure import bundle as bundles
     from muster.configure import lock
     from muster.configure.overrides import doubts, parse_overrides, with_manifests, with_overrides
-    from muster.configure.render.argocd import UNSET_REPOSITORY, Repository, check_repository
+    from muster.configure.render.repository import UNSET_REPOSITORY, Repository, check_repository
 
     chosen = bundles.Deployer(deployer)
     if chosen is not bundles.Deployer.ARGOCD and (repo or revision or repo_path):

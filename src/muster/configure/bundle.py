@@ -16,8 +16,8 @@ from muster.configure import lock
 from muster.configure.overrides import Override
 from muster.configure.plan import Plan, plan
 from muster.configure.recipe import Recipe
-from muster.configure.render.argocd import UNSET_REPOSITORY, Repository
 from muster.configure.render.readme import readme
+from muster.configure.render.repository import UNSET_REPOSITORY, Repository
 from muster.errors import BadInputError, NotSatisfiedError
 from muster.resources.base import API_VERSION
 
@@ -36,7 +36,8 @@ class Deployer(StrEnum):
     HELMFILE = "helmfile"
 
 
-RENDERED = (Deployer.HELM, Deployer.ARGOCD)
+FETCHING = (Deployer.ARGOCD, Deployer.ARGOCD_HELM, Deployer.FLUX)
+"""Deployers that run in the cluster and fetch the bundle from a repository."""
 
 
 def build(
@@ -48,8 +49,7 @@ def build(
 ) -> tuple[Plan, dict[str, str]]:
     """The plan and every file of the bundle, checksums included.
 
-    `locked` is the recipe as it was read, `changed` the same with overrides and manifests. Raises BadInputError for a
-    deployer that is not rendered yet.
+    `locked` is the recipe as it was read, `changed` the same with overrides and manifests.
     """
     planned = plan(changed)
     repository = repository or Repository()
@@ -62,9 +62,18 @@ def build(
             from muster.configure.render import argocd
 
             files = argocd.render(planned, repository)
-        case Deployer.ARGOCD_HELM | Deployer.FLUX | Deployer.HELMFILE:
-            done = " or ".join(RENDERED)
-            raise BadInputError(f"The deployer {deployer} is not rendered yet; choose {done}.")
+        case Deployer.ARGOCD_HELM:
+            from muster.configure.render import argocd_helm
+
+            files = argocd_helm.render(planned, repository)
+        case Deployer.FLUX:
+            from muster.configure.render import flux
+
+            files = flux.render(planned, repository)
+        case Deployer.HELMFILE:
+            from muster.configure.render import helmfile
+
+            files = helmfile.render(planned)
     files["recipe.yaml"] = lock.write(locked)
     files[DESCRIPTION] = yamlio.dumps(_description(planned, deployer, overrides, repository))
     files["README.md"] = readme(planned, deployer.value, repository.url == UNSET_REPOSITORY)
@@ -82,7 +91,7 @@ def _description(
         "recipe": planned.recipe_digest,
         "set": [str(override) for override in overrides],
     }
-    if deployer is Deployer.ARGOCD:
+    if deployer in FETCHING:
         description["repository"] = {"url": repository.url, "revision": repository.revision, "path": repository.path}
     description["missing"] = list(planned.missing)
     description["releases"] = [

@@ -69,6 +69,46 @@ class Placement(Entry, frozen=True, kw_only=True):
     workload_selectors: tuple[str, ...] = ()
 
 
+class Scope(StrEnum):
+    """How often a component is installed where the GPU nodes form several pools."""
+
+    CLUSTER = "cluster"
+    """Once, for all pools."""
+    POOL = "pool"
+    """Once for each pool, under a name of its own, on the nodes of that pool."""
+
+
+class Need(Entry, frozen=True, kw_only=True):
+    """Objects of the component are of a kind that another component defines."""
+
+    crd: str
+    """Full name of the CRD, for example `servicemonitors.monitoring.coreos.com`."""
+    when: str = ""
+    """Value path; the need holds while the value there is true. Empty: it always holds."""
+    default: bool = True
+    """What the chart has at `when` where nobody sets it."""
+
+
+class Health(Entry, frozen=True, kw_only=True):
+    """What only the component knows about its health: an object, and a CEL expression over it.
+
+    Workloads and CRDs of the release are asserted without a rule.
+    """
+
+    api_version: str
+    kind: str
+    plural: str
+    namespace: str = ""
+    """Empty: the component's own, or none for a cluster-wide kind."""
+    cluster_wide: bool = False
+    name: str = ""
+    """Empty: every object of the kind there, and at least one."""
+    expect: str
+    """CEL over `object`; true when all is well. An absent field makes the result unknown: guard it with `has()`."""
+    why: str
+    """What it means when it is not, in one sentence."""
+
+
 class Storage(Entry, frozen=True, kw_only=True):
     class_paths: tuple[str, ...] = ()
     """Value paths of storage class names; the map around one, when set, is a claim."""
@@ -88,6 +128,8 @@ class Crds(Entry, frozen=True, kw_only=True):
     self_referencing: bool = False
     """The chart holds objects of kinds that it defines itself."""
     used_by_manifests: bool = False
+    provides: tuple[str, ...] = ()
+    """Full names of the CRDs that the release installs, where known."""
 
 
 class SecretNeed(Entry, frozen=True, kw_only=True):
@@ -116,6 +158,9 @@ class Component(Entry, frozen=True, kw_only=True):
     node_count_paths: tuple[str, ...] = ()
     storage: Storage = Storage()
     crds: Crds = Crds()
+    needs: tuple[Need, ...] = ()
+    scope: Scope = Scope.CLUSTER
+    health: tuple[Health, ...] = ()
     kube_version: str = ""
     """Range that the chart declares, where known."""
     secrets: tuple[SecretNeed, ...] = ()

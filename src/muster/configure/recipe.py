@@ -8,7 +8,19 @@ from typing import Any
 
 import msgspec
 
-from muster.configure.catalogue import Checks, Crds, Entry, Gate, Placement, SecretNeed, Source, SourceKind, Storage
+from muster.configure.catalogue import (
+    Checks,
+    Crds,
+    Entry,
+    Gate,
+    Health,
+    Need,
+    Placement,
+    SecretNeed,
+    Source,
+    SourceKind,
+    Storage,
+)
 from muster.configure.order import order
 from muster.errors import BadInputError
 from muster.resources.base import API_VERSION
@@ -41,6 +53,8 @@ class RecipeComponent(Entry, frozen=True, kw_only=True):
     timeout_s: int = 600
     crds: Crds = Crds()
     storage: Storage = Storage()
+    needs: tuple[Need, ...] = ()
+    health: tuple[Health, ...] = ()
     placement: Placement = Placement()
     secrets: tuple[SecretNeed, ...] = ()
     aliases: tuple[str, ...] = ()
@@ -50,6 +64,26 @@ class RecipeComponent(Entry, frozen=True, kw_only=True):
     values: dict[str, Any] = {}
 
 
+class Layer(Entry, frozen=True, kw_only=True):
+    """A user's layer on top of the built-in catalogue."""
+
+    name: str
+    digest: str
+
+
+class Pool(Entry, frozen=True, kw_only=True):
+    """GPU nodes that differ from those of other pools: their criteria, and what holds for them alone."""
+
+    name: str
+    criteria: dict[str, str]
+    node_selector: dict[str, str] = {}
+    overlays: tuple[str, ...] = ()
+    profiles: dict[str, str] = {}
+    constraints: dict[str, str] = {}
+    """Those about nodes (operating system, kernel, driver); constraints of the cluster stand in the recipe."""
+    checks: dict[str, Checks] = {}
+
+
 class Recipe(Entry, frozen=True, kw_only=True):
     """A locked recipe. `digest` covers everything else."""
 
@@ -57,7 +91,9 @@ class Recipe(Entry, frozen=True, kw_only=True):
     kind: str = KIND
     digest: str = ""
     catalogue: str
-    """Digest of the catalogue that it came from."""
+    """Digest of the catalogue that it came from, layers included."""
+    layers: tuple[Layer, ...] = ()
+    """Users' layers of that catalogue, lowest first."""
     criteria: dict[str, str]
     nodes: int | None = None
     profiles: dict[str, str] = {}
@@ -65,6 +101,8 @@ class Recipe(Entry, frozen=True, kw_only=True):
     mixins: tuple[str, ...] = ()
     constraints: dict[str, str] = {}
     checks: dict[str, Checks] = {}
+    pools: tuple[Pool, ...] = ()
+    """Empty: all GPU nodes are alike."""
     components: tuple[RecipeComponent, ...]
     """In deployment order."""
     disabled: tuple[str, ...] = ()

@@ -280,6 +280,8 @@ def _component(draft: _Draft, enabled: Mapping[str, _Draft], state: _State, cata
         timeout_s=entry.timeout_s,
         crds=entry.crds,
         storage=entry.storage,
+        needs=entry.needs,
+        health=entry.health,
         placement=entry.placement,
         secrets=entry.secrets,
         aliases=entry.aliases,

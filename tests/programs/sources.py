@@ -1,0 +1,160 @@
+"""Programs and CRDs of the deployers, for tests: fetched as Go modules of a pinned version and checksum, never copied.
+
+`python -m tests.programs.sources` (`make programs`) builds the programs once into a cache outside the tree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+BUILD_LIMIT_S = 3600
+FETCH_LIMIT_S = 600
+
+
+@dataclass(frozen=True)
+class Module:
+    """A Go module as the proxy serves it. `checksum` is Go's own `h1:` hash over all of its files."""
+
+    path: str
+    version: str
+    checksum: str
+
+
+HELM = Module("helm.sh/helm/v4", "v4.3.2", "h1:zdd8DgKTlLrlYIzdoAntDHLH0V3RkgNIpQ3yjzuD84M=")
+HELMFILE = Module("github.com/helmfile/helmfile", "v1.8.0", "h1:coUoYKmxceeLbm4y43dJ1Dh3crrwniAx8LtBxPcu7+Y=")
+DISTRIBUTION = Module("github.com/distribution/distribution/v3", "v3.1.2", "h1:/Bv2YIqqSR00HiO49FT93hovy6r9IlrzwUDsJjCN5qg=")
+ARGO_CD = Module("github.com/argoproj/argo-cd/v3", "v3.5.0", "h1:iqnPFSKaQ0l3hREMH2Rk55VDcxrvBFaSO0g9bifZKzc=")
+FLUX_HELM = Module("github.com/fluxcd/helm-controller", "v1.4.3", "h1:449LcGJXLCylvrNCq8ycevwa5mxE1Mn9vxTwlsj/no8=")
+FLUX_SOURCE = Module("github.com/fluxcd/source-controller", "v1.7.3", "h1:gFfeBiNUgF0kFFGap/rrMeJqz+0Tod0ARENJO8w/UA8=")
+FLUX_KUSTOMIZE = Module("github.com/fluxcd/kustomize-controller", "v1.7.2", "h1:xmOWILtm9329M7MQCS/iCHXc2R+Xm9HjFSft9fh/PCA=")
+
+PROGRAMS: Mapping[str, tuple[Module, str]] = {
+    "helm": (HELM, "./cmd/helm"),
+    "registry": (DISTRIBUTION, "./cmd/registry"),
+    "helmfile": (HELMFILE, "."),
+}
+"""Name -> (module, package of the program in it). `registry` is the CNCF's OCI registry."""
+
+CRD_FOLDERS: tuple[tuple[Module, str], ...] = (
+    (ARGO_CD, "manifests/crds"),
+    (FLUX_HELM, "config/crd/bases"),
+    (FLUX_SOURCE, "config/crd/bases"),
+    (FLUX_KUSTOMIZE, "config/crd/bases"),
+)
+
+
+class SourceMissingError(Exception):
+    """A program or a CRD is not to be had on this machine. The text says what was tried and what failed."""
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the built programs are kept; another set of versions has another folder."""
+    root = environment.get("MUSTER_TEST_CACHE") or environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    told = repr(sorted((name, module, package) for name, (module, package) in PROGRAMS.items()))
+    return Path(root) / "muster" / "programs" / hashlib.sha256(told.encode()).hexdigest()[:12]
+
+
+def find(name: str) -> Path:
+    """The program `name`: the built one, never one that happens to be on the machine. Raises SourceMissingError."""
+    program = cache_folder() / name
+    if not os.access(program, os.X_OK):
+        raise SourceMissingError(f"{name} was not built yet (make programs)")
+    return program
+
+
+def fetch(module: Module) -> Path:
+    """The read-only folder of a module's files. Raises SourceMissingError, also when the checksum is another."""
+    go = shutil.which("go")
+    if go is None:
+        raise SourceMissingError("Go is not on this machine")
+    try:
+        run = subprocess.run(
+            [go, "mod", "download", "-json", f"{module.path}@{module.version}"],
+            cwd="/",
+            env={**os.environ, "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local"},
+            capture_output=True,
+            text=True,
+            timeout=FETCH_LIMIT_S,
+            check=False,
+        )
+        found = json.loads(run.stdout or "{}")
+    except (subprocess.TimeoutExpired, ValueError) as error:
+        raise SourceMissingError(f"{module.path} could not be fetched: {type(error).__name__}") from error
+    if run.returncode or "Dir" not in found:
+        reason = str(found.get("Error") or run.stderr).strip().splitlines()
+        raise SourceMissingError(f"{module.path}@{module.version} could not be fetched: {' '.join(reason)[:300]}")
+    if found.get("Sum") != module.checksum:
+        raise SourceMissingError(f"{module.path}@{module.version} has another checksum than the one it is pinned to")
+    return Path(found["Dir"])
+
+
+def crd_files() -> list[Path]:
+    """The CRDs of Argo CD and Flux as their projects publish them. Raises SourceMissingError."""
+    return [
+        file
+        for module, folder in CRD_FOLDERS
+        for file in sorted((fetch(module) / folder).glob("*.yaml"))
+        if file.name != "kustomization.yaml"
+    ]
+
+
+def build(name: str) -> Path:
+    """Build one program unless the cache has it. Raises SourceMissingError with what failed."""
+    target = cache_folder() / name
+    if os.access(target, os.X_OK):
+        return target
+    module, package = PROGRAMS[name]
+    folder = fetch(module)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{name}.{os.getpid()}.part")
+    try:
+        run = subprocess.run(
+            ["go", "build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags=-s -w", "-o", str(part), package],
+            cwd=folder,
+            env={**os.environ, "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"},
+            capture_output=True,
+            text=True,
+            timeout=BUILD_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SourceMissingError(f"{name} was not built within {BUILD_LIMIT_S} s") from error
+    if run.returncode:
+        lines = [line for line in run.stderr.splitlines() if line.strip() and "downloading" not in line]
+        raise SourceMissingError(f"{name} cannot be built: {' / '.join(lines[-3:])[:600]}")
+    part.replace(target)
+    return target
+
+
+def build_all(tell: Callable[[str], None]) -> list[str]:
+    """Build every program. Returns what went wrong, one sentence each."""
+    failures = []
+    for name in PROGRAMS:
+        started = time.monotonic()
+        try:
+            path = build(name)
+        except SourceMissingError as error:
+            failures.append(str(error))
+        else:
+            tell(f"{name}: {path} ({time.monotonic() - started:.0f} s)")
+    return failures
+
+
+def main() -> int:
+    """Build, or say which tests will not run. Never fails the caller's make."""
+    for failure in build_all(lambda line: print(f"programs: {line}", flush=True)):
+        print(f"programs: {failure}; the tests that need it will not run")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
