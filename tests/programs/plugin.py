@@ -1,4 +1,4 @@
-"""Fixtures of the real deployer programs and the real OCI registry, and the line of the summary that says what ran."""
+"""Fixtures of the real deployer programs and a real OCI registry, and the summary line that says what ran."""
 
 from __future__ import annotations
 

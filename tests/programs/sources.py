@@ -1,4 +1,4 @@
-"""Programs and CRDs of the deployers, for tests: fetched as Go modules of a pinned version and checksum, never copied.
+"""Programs and CRDs of the deployers, for tests: Go modules of a pinned version and checksum.
 
 `python -m tests.programs.sources` (`make programs`) builds the programs once into a cache outside the tree.
 """
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+_BUILD = ("go", "build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags=-s -w")
 BUILD_LIMIT_S = 3600
 FETCH_LIMIT_S = 600
 
@@ -31,11 +32,17 @@ class Module:
 
 HELM = Module("helm.sh/helm/v4", "v4.3.2", "h1:zdd8DgKTlLrlYIzdoAntDHLH0V3RkgNIpQ3yjzuD84M=")
 HELMFILE = Module("github.com/helmfile/helmfile", "v1.8.0", "h1:coUoYKmxceeLbm4y43dJ1Dh3crrwniAx8LtBxPcu7+Y=")
-DISTRIBUTION = Module("github.com/distribution/distribution/v3", "v3.1.2", "h1:/Bv2YIqqSR00HiO49FT93hovy6r9IlrzwUDsJjCN5qg=")
+DISTRIBUTION = Module(
+    "github.com/distribution/distribution/v3", "v3.1.2", "h1:/Bv2YIqqSR00HiO49FT93hovy6r9IlrzwUDsJjCN5qg="
+)
 ARGO_CD = Module("github.com/argoproj/argo-cd/v3", "v3.5.0", "h1:iqnPFSKaQ0l3hREMH2Rk55VDcxrvBFaSO0g9bifZKzc=")
 FLUX_HELM = Module("github.com/fluxcd/helm-controller", "v1.4.3", "h1:449LcGJXLCylvrNCq8ycevwa5mxE1Mn9vxTwlsj/no8=")
-FLUX_SOURCE = Module("github.com/fluxcd/source-controller", "v1.7.3", "h1:gFfeBiNUgF0kFFGap/rrMeJqz+0Tod0ARENJO8w/UA8=")
-FLUX_KUSTOMIZE = Module("github.com/fluxcd/kustomize-controller", "v1.7.2", "h1:xmOWILtm9329M7MQCS/iCHXc2R+Xm9HjFSft9fh/PCA=")
+FLUX_SOURCE = Module(
+    "github.com/fluxcd/source-controller", "v1.7.3", "h1:gFfeBiNUgF0kFFGap/rrMeJqz+0Tod0ARENJO8w/UA8="
+)
+FLUX_KUSTOMIZE = Module(
+    "github.com/fluxcd/kustomize-controller", "v1.7.2", "h1:xmOWILtm9329M7MQCS/iCHXc2R+Xm9HjFSft9fh/PCA="
+)
 
 PROGRAMS: Mapping[str, tuple[Module, str]] = {
     "helm": (HELM, "./cmd/helm"),
@@ -118,7 +125,7 @@ def build(name: str) -> Path:
     part = target.with_name(f"{name}.{os.getpid()}.part")
     try:
         run = subprocess.run(
-            ["go", "build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags=-s -w", "-o", str(part), package],
+            [*_BUILD, "-o", str(part), package],
             cwd=folder,
             env={**os.environ, "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"},
             capture_output=True,

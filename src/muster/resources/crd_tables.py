@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from muster.resources.base import Condition
-from muster.resources.baseline import Baseline, BaselineSpec
+from muster.resources.baseline import MAX_LISTED, Baseline, BaselineSpec, BaselineStatus
 from muster.resources.certification import (
     Certification,
     CertificationBudget,
@@ -151,7 +151,15 @@ KINDS: tuple[KindInfo, ...] = (
         Baseline,
         "baselines",
         "mbase",
-        (Column("Recipe", ".status.recipeDigest"), Column("Checked", ".status.checkedAt", "date"), AGE),
+        (
+            Column("Result", ".status.result"),
+            Column("Failed", ".status.counts.failed", "integer"),
+            Column("Unknown", ".status.counts.unknown", "integer"),
+            Column("Drifted", ".status.counts.drifted", "integer"),
+            Column("Checked", ".status.checkedAt", "date"),
+            AGE,
+            Column("Recipe", ".status.recipeDigest", wide=True),
+        ),
     ),
 )
 
@@ -172,6 +180,10 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], dict[str, Any]] = {
     (Condition, "message"): {"maxLength": 32768},
     (BaselineSpec, "recipe"): {"maxLength": 1_000_000, "minLength": 1},
     (BaselineSpec, "node_selector"): _SELECTOR,
+    (BaselineSpec, "overrides"): {"maxItems": 256, "items": {"type": "string", "maxLength": 16384, "minLength": 1}},
+    (BaselineSpec, "interval_s"): {**_POSITIVE, "maximum": 86400},
+    (BaselineStatus, "assertions"): {"maxItems": MAX_LISTED},
+    (BaselineStatus, "drifts"): {"maxItems": MAX_LISTED},
     (CertificationSpec, "nodes"): {**_NODES, "minItems": 1},
     (CertificationSpec, "partners"): _NODES,
     (CertificationSpec, "profile"): _NAME,
