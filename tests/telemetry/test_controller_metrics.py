@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from muster.certify.controller import CertificationController
 from muster.clock import Clock
+from muster.controller.baseline_controller import Compare
+from muster.controller.baseline_report import Comparison
 from muster.controller.process import ControllerProcess
 from muster.errors import BadInputError
 from muster.kube.api import (
+    BASELINES,
     LEASES,
     NODE_HEALTHS,
     ConflictError,
@@ -23,7 +27,8 @@ from muster.kube.api import (
     TooManyRequestsError,
 )
 from muster.kube.metered import MeteredApi
-from muster.resources.base import CONTROLLER_LEASE, SYSTEM_NAMESPACE
+from muster.resources.base import API_VERSION, CONTROLLER_LEASE, SYSTEM_NAMESPACE
+from muster.resources.baseline import Assertion, AssertionResult, BaselineSpec, Drift, DriftClass
 from muster.resources.node_health import CauseKind
 from muster.sim.inprocess import InProcessApi
 from muster.sim.store import Store
@@ -50,13 +55,16 @@ class Idle:
 class Measured:
     """A controller process with its metrics."""
 
-    def __init__(self, c: TestCluster, identity: str = "a") -> None:
+    def __init__(
+        self, c: TestCluster, identity: str = "a", compare: Callable[[KubeApi], Compare] | None = None
+    ) -> None:
         self.lines: list[str] = []
         self.metrics = ControllerMetrics("1.2.3", self._figures)
         self.process = ControllerProcess(
             lambda: InProcessApi(c.store, user=identity),
             c.clock,
             identity,
+            compare=compare,
             tell=self.lines.append,
             certifications=Idle,
             observer=self.metrics,
@@ -163,6 +171,34 @@ def test_decisions_waits_and_requests_are_timed() -> None:
             ):
                 assert value(found, "muster_api_requests_total", verb=verb, resource=resource, code="200") >= 1, verb
             assert value(found, "muster_api_request_seconds_count", verb="list") >= 7
+
+    run_virtual(story)
+
+
+def test_baselines_are_counted_by_result_and_finding() -> None:
+    drift = Drift(drift_class=DriftClass.VERSION, component="nfd", path="version", expected="1", found="2")
+    unknown = Assertion(name="nfd/Deployment/nfd/master", result=AssertionResult.UNKNOWN)
+
+    async def compare(_: BaselineSpec) -> Comparison:
+        return Comparison("sha256:1", (unknown,), (drift, drift))
+
+    async def story(clock: VirtualClock) -> None:
+        async with cluster(clock, [Machine("n00")], controller=False) as c:
+            body = {"apiVersion": API_VERSION, "kind": "Baseline", "metadata": {"name": "b"}, "spec": {"recipe": "x"}}
+            await c.api.create(BASELINES, body)
+            m = Measured(c, compare=lambda _: compare)
+            async with running_tasks(m.process.run()):
+                await clock.sleep(30)
+                found = m.scrape()
+            assert {r: value(found, "muster_baselines", result=r) for r in ("passed", "failed", "unknown")} == {
+                "passed": 0,
+                "failed": 1,
+                "unknown": 0,
+            }
+            findings = {
+                r: value(found, "muster_baseline_findings", result=r) for r in ("failed", "unknown", "drifted")
+            }
+            assert findings == {"failed": 0, "unknown": 1, "drifted": 2}
 
     run_virtual(story)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from muster.certify.controller import CertificationController
 from muster.certify.runners.test_pod import DEFAULT_IMAGE
 from muster.clock import Clock, ScaledClock
+from muster.controller.baseline_controller import BaselineController, Compare
 from muster.kube.api import LEASES, KubeApi, NotFoundError
 from muster.kube.election import Election
 from muster.kube.metered import MeteredApi
@@ -48,11 +50,13 @@ class ControllerProcess:
         lease_s: float = LEASE_S,
         test_image: str = DEFAULT_IMAGE,
         observer: ControllerObserver | None = None,
+        compare: Callable[[KubeApi], Compare] | None = None,
     ) -> None:
         """`api_factory` makes a client; it is called twice, so that a busy controller cannot delay the election.
 
         `identity` must be unique among the processes. `tell` receives one line for each transition of a node,
         `observer` what metrics are made of. `test_image` is what test pods run.
+        Baselines are watched where `compare` says how the cluster is compared with one.
         """
         self._observer = observer or ControllerObserver()
         self._api: KubeApi = MeteredApi(api_factory(), self._observer)
@@ -62,7 +66,9 @@ class ControllerProcess:
         self._tell = tell
         self._test_image = test_image
         self._certifications = certifications or self._certification_controller
+        self._compare = compare
         self._nodes: NodeController | None = None
+        self._baselines: BaselineController | None = None
         scale = _lease_scale(clock)
         self._election = Election(
             self._election_api,
@@ -80,7 +86,13 @@ class ControllerProcess:
 
     def figures(self) -> FleetFigures | None:
         """The fleet in counts; None while another process leads, or the picture is not complete."""
-        return self._nodes.figures() if self._nodes is not None else None
+        if self._nodes is None:
+            return None
+        figures = self._nodes.figures()
+        if figures is None or self._baselines is None:
+            return figures
+        baselines, findings = self._baselines.figures()
+        return replace(figures, baselines=baselines, baseline_findings=findings)
 
     def not_ready(self) -> str:
         """Why this process is of no use yet; empty when it leads with a complete picture, or waits for the lease."""
@@ -102,16 +114,27 @@ class ControllerProcess:
             observer=self._observer,
         )
         certifications = self._certifications(self._api, self._clock)
+        works = [nodes.run(), certifications.run()]
+        if self._compare is not None:
+            self._baselines = BaselineController(
+                self._api,
+                self._clock,
+                self._compare(self._api),
+                identity=self._identity,
+                still_leading=still_leading,
+                tell=self._tell,
+            )
+            works.append(self._baselines.run())
         self._nodes = nodes
         self._observer.leads(True)
         try:
-            await run_together(nodes.run(), certifications.run())
+            await run_together(*works)
         except NotLeadingError as error:
             # The election finds out by itself within seconds and cancels this; until then nothing is written.
             log.warning("%s", error)
             await asyncio.get_running_loop().create_future()
         finally:
-            self._nodes = None
+            self._nodes = self._baselines = None
             self._observer.leads(False)
 
     def _certification_controller(self, api: KubeApi, clock: Clock) -> Controller:

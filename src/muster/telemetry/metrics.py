@@ -115,6 +115,8 @@ class ControllerMetrics(Metrics, ControllerObserver):
             "muster_open_faults",
             "muster_certifications",
             "muster_queue_depth",
+            "muster_baselines",
+            "muster_baseline_findings",
         }
     )
 
@@ -154,6 +156,8 @@ class ControllerMetrics(Metrics, ControllerObserver):
             "muster_open_faults": _by(figures.open_faults),
             "muster_certifications": _by(figures.certifications),
             "muster_queue_depth": {(): figures.queue_depth},
+            "muster_baselines": _by(figures.baselines),
+            "muster_baseline_findings": _by(figures.baseline_findings),
         }
 
 

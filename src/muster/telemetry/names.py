@@ -105,6 +105,22 @@ _TABLE = (
         ("phase",),
         "5: the phases",
     ),
+    Metric(
+        "muster_baselines",
+        Kind.GAUGE,
+        _C,
+        "Baselines by the result of their last comparison with the cluster. Only the leader exports it.",
+        ("result",),
+        "3: passed, failed, unknown",
+    ),
+    Metric(
+        "muster_baseline_findings",
+        Kind.GAUGE,
+        _C,
+        "What the last comparisons of all Baselines found: failed and unknown assertions, drift. Only the leader.",
+        ("result",),
+        "3: failed, unknown, drifted",
+    ),
     Metric("muster_queue_depth", Kind.GAUGE, _C, "Keys that wait for a worker. Only the leader exports it."),
     # What the controller does.
     Metric(

@@ -34,6 +34,10 @@ class FleetFigures:
     """Phase -> number of Certification objects."""
     budgets: tuple[BudgetFigures, ...] = ()
     queue_depth: int = 0
+    baselines: Mapping[str, int] = field(default_factory=dict)
+    """Result of the last comparison -> number of Baselines."""
+    baseline_findings: Mapping[str, int] = field(default_factory=dict)
+    """failed, unknown, drifted -> number of findings over all Baselines."""
 
 
 @dataclass(frozen=True)
