@@ -20,6 +20,7 @@ EVERYTHING: dict[str, Any] = {
         "nodeSelector": {"e": "f"},
     },
     "agent": {"hostNetwork": True, "podLabels": {"a": "b"}, "podAnnotations": {"c": "d"}},
+    "baselines": {"enabled": True},
     "metrics": {
         "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
         "rules": {"enabled": True, "labels": {"release": "prometheus"}},
@@ -31,6 +32,7 @@ VALUES = {
     "observers": OBSERVERS,
     "controller-alone": {"agent": {"enabled": False}},
     "everything": EVERYTHING,
+    "baselines": {"baselines": {"enabled": True}},
     "no-crds": {"crds": {"install": False}},
     "no-policies": {"admissionPolicies": {"enabled": False}},
     "no-glass": {"admissionPolicies": {"breakGlassGroups": []}},

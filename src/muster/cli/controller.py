@@ -8,6 +8,7 @@ import os
 import re
 import socket
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -60,6 +61,7 @@ class _Options:
     identity: str
     listen: str | None
     test_image: str | None
+    baselines: bool
     requests: dict[str, Any]
     """Request rate of each client, where the user gave one."""
 
@@ -85,6 +87,11 @@ def controller() -> None:
     envvar="MUSTER_TEST_IMAGE",
     help="Image that test pods run (or $MUSTER_TEST_IMAGE).  [default: the one of this version]",
 )
+@click.option(
+    "--baselines",
+    is_flag=True,
+    help="Compare the cluster with its Baselines; needs to read the Secrets that are Helm's release records.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log retries and conflicts too.")
 def run(
     kubeconfig: str | None,
@@ -95,6 +102,7 @@ def run(
     requests_per_second: float | None,
     burst: int | None,
     test_image: str | None,
+    baselines: bool,
     verbose: bool,
 ) -> int:
     """Run until stopped (SIGTERM or Ctrl-C). Several may run: one leads, the others wait for its lease.
@@ -113,7 +121,7 @@ def run(
         told.setLevel(logging.DEBUG if verbose else logging.INFO)
     rates = {"rate_per_s": requests_per_second, "burst": burst}
     given = {key: value for key, value in rates.items() if value is not None}
-    options = _Options(kubeconfig, context, name, listen, test_image, given)
+    options = _Options(kubeconfig, context, name, listen, test_image, baselines, given)
     return run_until_told(lambda: _run(options, clock), log_format)
 
 
@@ -182,6 +190,7 @@ class _Running:
 
 async def _run(options: _Options, clock: Clock) -> None:
     from muster.certify.runners.test_pod import DEFAULT_IMAGE
+    from muster.controller.baseline_compare import ClusterComparison
     from muster.controller.process import ControllerProcess
     from muster.kube.http import HttpApi
 
@@ -207,6 +216,9 @@ async def _run(options: _Options, clock: Clock) -> None:
             tell=_tell,
             test_image=options.test_image or DEFAULT_IMAGE,
             observer=counted,
+            compare=partial(ClusterComparison, clock=clock, version=api.server_version)
+            if options.baselines
+            else None,
         )
         try:
             await running.process.run()

@@ -61,9 +61,7 @@ class Drift(Model, frozen=True, kw_only=True):
 
 class BaselineSpec(Model, frozen=True, kw_only=True):
     recipe: str
-    """The lock file as text (canonical YAML); its digest is inside it."""
-    overrides: tuple[str, ...] = ()
-    """`component:path=value`, as given to `muster bundle --set`."""
+    """The lock file as text (canonical YAML), with the choices of a bundle worked in; its digest is inside it."""
     node_selector: dict[str, str] = {}
     """Nodes that are compared; without it every node with GPUs."""
     interval_s: float = 300.0
