@@ -1,6 +1,6 @@
 """Custom resources that a comparison with a Baseline may read: those of the catalogue's components.
 
-`python -m muster.controller.baseline_rights deploy/chart/files/baseline-kinds.yaml` writes the part of the chart's role.
+`python -m muster.controller.baseline_rights deploy/chart/files/baseline-kinds.yaml` writes them for the chart.
 """
 
 from __future__ import annotations
