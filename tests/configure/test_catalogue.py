@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from muster.configure import catalogue as catalogues
-from muster.configure.catalogue import SourceKind, data_folder, load, read_sources
+from muster.configure.catalogue import SourceKind, data_folder, load
 from muster.configure.catalogue_page import page
-from muster.configure.compile import compiled
+from muster.configure.compile import compiled, read_sources
+from muster.configure.criteria import VOCABULARY, Dimension
 from muster.errors import BadInputError
 
 
@@ -37,7 +38,7 @@ def test_every_component_states_where_its_pin_comes_from() -> None:
 
 def test_counts() -> None:
     catalogue = load()
-    assert len([c for c in catalogue.components.values() if not c.unavailable]) == 47
+    assert len([c for c in catalogue.components.values() if not c.unavailable]) == 51
     assert len(catalogue.overlays) == 119
 
 
@@ -56,6 +57,8 @@ def _copy(tmp_path: Path) -> Path:
         ("overlays/eks.yaml", "'>= 1.28'", "'about 1.28'", "Overlay 'eks', constraint"),
         ("overlays/eks.yaml", "criteria:", "kriteria:", "kriteria"),
         ("overlays/eks.yaml", "name: eks", "name: eks\nname: eks", "duplicate key"),
+        ("overlays/eks.yaml", "  aws-efa: {}", "  aws-efa: {}\n  aws-efa: {}", "duplicate key"),
+        ("overlays/eks.yaml", "service: eks", "servce: eks", "did you mean 'service'"),
         ("overlays/eks.yaml", "name: eks", "name: xks", "xks"),
         ("overlays/eks-inference.yaml", "- platform-inference", "- platform-x", "platform-x"),
         ("overlays/aks.yaml", "default: azure-managed", "default: x", "'x'"),
@@ -68,6 +71,23 @@ def test_a_broken_catalogue_is_refused(tmp_path: Path, file: str, old: str, new:
     assert old in text
     (folder / file).write_text(text.replace(old, new, 1))
     with pytest.raises(BadInputError, match=message):
+        read_sources(folder)
+
+
+def test_every_criterion_is_in_the_vocabulary() -> None:
+    """A layer may open a vocabulary; in the built-in catalogue a value outside it is a slip of the pen."""
+    stated = {(d, v) for overlay in load().overlays.values() for d, v in overlay.criteria.items()}
+    assert stated <= {(d.value, v) for d in Dimension for v in VOCABULARY[d]}
+    assert load().vocabularies == {}
+    assert all(load().vocabulary(d) == VOCABULARY[d] == tuple(sorted(VOCABULARY[d])) for d in Dimension)
+
+
+def test_a_long_chain_is_refused(tmp_path: Path) -> None:
+    folder = _copy(tmp_path)
+    for n in range(30):
+        text = f"name: link-{n}\nbase: {f'link-{n - 1}' if n else 'base'}\ncriteria: {{service: eks}}\n"
+        (folder / "overlays" / f"link-{n}.yaml").write_text(text)
+    with pytest.raises(BadInputError, match="more than 20 ancestors"):
         read_sources(folder)
 
 

@@ -1,25 +1,22 @@
-"""The catalogue: components, overlays and mixins as data, and how it is loaded.
+"""The catalogue: components, overlays and mixins as data, and how the built-in one is loaded.
 
 The sources are YAML files under `data/`; `data/catalogue.json` is compiled from them (`python -m
 muster.configure.compile`), so that a verb starts without parsing some 200 YAML files. A test fails when the
-two differ.
+two differ. Layers of users go on top, see `layering`.
 """
 
 from __future__ import annotations
 
-import hashlib
 from enum import StrEnum
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from muster import yamlio
-from muster.configure.constraints import demand
-from muster.configure.values import check, leaves
-from muster.errors import BadInputError
+from muster.configure.criteria import VOCABULARY, Dimension
+from muster.configure.values import leaves
 
 
 class Entry(
@@ -223,6 +220,22 @@ class Mixin(Entry, frozen=True, kw_only=True):
     components: dict[str, Patch] = {}
 
 
+class Layer(Entry, frozen=True, kw_only=True):
+    """A user's layer on top of the built-in catalogue."""
+
+    name: str
+    digest: str
+    """`sha256:<hex>` over what the files of the layer say; comments, layout and the order of files do not count."""
+
+
+class Origin(Entry, frozen=True, kw_only=True):
+    """One setting of one value: who, and to what (a constraint: what was demanded)."""
+
+    source: str
+    """A file of the built-in catalogue (`overlays/eks.yaml`), or `layer <name>: <file>`."""
+    value: Any
+
+
 class Catalogue(Entry, frozen=True, kw_only=True):
     components: dict[str, Component]
     overlays: dict[str, Overlay]
@@ -230,6 +243,13 @@ class Catalogue(Entry, frozen=True, kw_only=True):
     manifests: dict[str, list[dict[str, Any]]] = {}
     """Our own manifests, keyed `component/file`."""
     digest: str = ""
+    layers: tuple[Layer, ...] = ()
+    """Lowest first."""
+    vocabularies: dict[str, tuple[str, ...]] = {}
+    """Values of a dimension that only the layers know, sorted."""
+    origins: dict[str, dict[str, tuple[Origin, ...]]] = {}
+    """What layers set, in order: source text of resolution (`overlays/eks.yaml`) -> provenance path -> settings, what
+    was there before the layers first."""
 
     def chain(self, name: str) -> tuple[str, ...]:
         """The overlay's ancestors and itself, root first."""
@@ -237,6 +257,21 @@ class Catalogue(Entry, frozen=True, kw_only=True):
         while base := self.overlays[names[-1]].base:
             names.append(base)
         return tuple(reversed(names))
+
+    def settings(self, source: str, path: str, value: Any) -> tuple[Origin, ...]:
+        """Who set `path` in the merged file `source` to what, in order; `value` is what the file holds now.
+
+        `path` is written as in the provenance of resolution: `component:path` for values, `component.field` for other
+        fields (`gpu-operator.version`, `gpu-operator.enabled`, `gpu-operator.dependsOn`), `constraint:<name>`, and
+        `<phase>:constraint:<name>` for a constraint of checks. The values of a constraint are the demands, those of
+        a list of names what was added; all of them hold.
+        """
+        return self.origins.get(source, {}).get(path) or (Origin(source=source, value=value),)
+
+    def vocabulary(self, dimension: Dimension) -> tuple[str, ...]:
+        """Every value that `dimension` can have, sorted."""
+        more = self.vocabularies.get(dimension.value, ())
+        return tuple(sorted({*VOCABULARY[dimension], *more})) if more else VOCABULARY[dimension]
 
 
 ROOT = "base"
@@ -252,91 +287,6 @@ def load() -> Catalogue:
     return msgspec.json.decode((data_folder() / "catalogue.json").read_bytes(), type=Catalogue)
 
 
-def read_sources(folder: Path) -> Catalogue:
-    """Build a catalogue from the YAML files of `folder` and check it. Raises BadInputError naming the file."""
-    components = {c.name: c for c in _read_all(folder / "components", Component)}
-    overlays = {o.name: o for o in _read_all(folder / "overlays", Overlay)}
-    mixins = {m.name: m for m in _read_all(folder / "mixins", Mixin)}
-    manifests: dict[str, list[dict[str, Any]]] = {}
-    for path in sorted((folder / "manifests").glob("*/*.yaml")):
-        manifests[f"{path.parent.name}/{path.name}"] = yamlio.loads_all(path.read_bytes(), str(path))
-    catalogue = Catalogue(components=components, overlays=overlays, mixins=mixins, manifests=manifests)
-    digest = hashlib.sha256(msgspec.json.encode(catalogue, order="sorted")).hexdigest()
-    catalogue = msgspec.structs.replace(catalogue, digest=f"sha256:{digest}")
-    check_catalogue(catalogue)
-    return catalogue
-
-
-E = TypeVar("E", Component, Overlay, Mixin)
-
-
-def _read_all(folder: Path, kind: type[E]) -> list[E]:
-    entries = []
-    for path in sorted(folder.glob("*.yaml")):
-        try:
-            entry = msgspec.convert(yamlio.load(path), kind)
-        except msgspec.ValidationError as error:
-            raise BadInputError(f"{path} does not fit the catalogue: {error}.") from error
-        if entry.name != path.stem:
-            raise BadInputError(f"{path} holds the name {entry.name!r}; name and file must agree.")
-        entries.append(entry)
-    return entries
-
-
-def check_catalogue(catalogue: Catalogue) -> None:
-    """Raise BadInputError for the first thing that does not hang together: bases, mixins, components, constraints."""
-    for overlay in catalogue.overlays.values():
-        where = f"Overlay {overlay.name!r}"
-        _check_ancestors(catalogue, overlay)
-        for mixin in overlay.mixins:
-            if mixin not in catalogue.mixins:
-                raise BadInputError(f"{where} names the mixin {mixin!r}, which does not exist.")
-        _check_patches(catalogue, overlay.components, where)
-        for name, value in overlay.constraints.items():
-            _check_demand(name, value, where)
-        for phase in overlay.checks.values():
-            for name, value in phase.constraints.items():
-                _check_demand(name, value, where)
-        if overlay.profile is not None:
-            _check_profile(catalogue, overlay.profile, where)
-    for mixin_entry in catalogue.mixins.values():
-        _check_patches(catalogue, mixin_entry.components, f"Mixin {mixin_entry.name!r}")
-        for name, value in mixin_entry.constraints.items():
-            _check_demand(name, value, f"Mixin {mixin_entry.name!r}")
-    for component in catalogue.components.values():
-        check(component.values, f"Component {component.name!r}")
-        if component.kube_version:
-            _check_demand("kubernetes.version", component.kube_version, f"Component {component.name!r}")
-
-
-def _check_demand(name: str, text: str, where: str) -> None:
-    try:
-        demand(name, text, where)
-    except BadInputError as error:
-        raise BadInputError(f"{where}, constraint {name!r}: {error}") from error
-
-
-def _check_ancestors(catalogue: Catalogue, overlay: Overlay) -> None:
-    seen = [overlay.name]
-    while base := catalogue.overlays[seen[-1]].base:
-        if base not in catalogue.overlays:
-            raise BadInputError(f"Overlay {seen[-1]!r} is based on {base!r}, which does not exist.")
-        if base in seen:
-            raise BadInputError(f"Overlays are based on each other in a circle: {' -> '.join([*seen, base])}.")
-        seen.append(base)
-    if seen[-1] != ROOT:
-        raise BadInputError(f"Overlay {overlay.name!r} does not lead to {ROOT!r}.")
-
-
-def _check_patches(catalogue: Catalogue, patches: dict[str, Patch], where: str) -> None:
-    for name, patch in patches.items():
-        if name not in catalogue.components:
-            raise BadInputError(f"{where} names the component {name!r}, which does not exist.")
-        if patch.version and not patch.version_reason:
-            raise BadInputError(f"{where} overrides the version of {name!r} without a versionReason.")
-        check(patch.values, f"{where}, component {name!r}")
-
-
 def owned_paths(value: ProfileValue) -> tuple[str, ...]:
     """What a profile value sets: `component:path` and constraint names, sorted."""
     paths = [
@@ -344,12 +294,3 @@ def owned_paths(value: ProfileValue) -> tuple[str, ...]:
     ]
     paths += [f"{name}:enabled" for name, patch in value.components.items() if patch.enabled is not None]
     return tuple(sorted([*paths, *value.constraints]))
-
-
-def _check_profile(catalogue: Catalogue, profile: Profile, where: str) -> None:
-    if profile.default not in profile.values:
-        raise BadInputError(f"{where}: profile {profile.name!r} has no value {profile.default!r} to default to.")
-    for value in profile.values.values():
-        _check_patches(catalogue, value.components, where)
-        if owned_paths(value) != owned_paths(profile.values[profile.default]):
-            raise BadInputError(f"{where}: the values of profile {profile.name!r} must set the same paths.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Protocol
 
 from muster.errors import BadInputError
 
@@ -35,11 +36,17 @@ Criteria = Mapping[Dimension, str]
 """Stated dimensions only; a dimension that is not there was not stated."""
 
 
-def parse_criteria(stated: Mapping[str, str | None]) -> dict[Dimension, str]:
+class Vocabularies(Protocol):
+    """Who knows the values of a dimension: a catalogue, whose layers may add some."""
+
+    def vocabulary(self, dimension: Dimension) -> tuple[str, ...]: ...
+
+
+def parse_criteria(stated: Mapping[str, str | None], catalogue: Vocabularies | None = None) -> dict[Dimension, str]:
     """Check what the user stated. None, empty and `any` mean not stated.
 
-    Raises BadInputError for an unknown dimension or value, with the valid ones and a suggestion, and when nothing
-    was stated.
+    Without `catalogue` the values are those of the built-in one. Raises BadInputError for an unknown dimension or
+    value, with the valid ones and a suggestion, and when nothing was stated.
     """
     unknown = sorted(set(stated) - {d.value for d in Dimension})
     if unknown:
@@ -51,18 +58,19 @@ def parse_criteria(stated: Mapping[str, str | None]) -> dict[Dimension, str]:
         value = (stated.get(dimension.value) or "").strip().lower()
         if value in ("", "any"):
             continue
-        if value not in VOCABULARY[dimension]:
-            raise BadInputError(_unknown_value(dimension, value))
+        valid = VOCABULARY[dimension] if catalogue is None else catalogue.vocabulary(dimension)
+        if value not in valid:
+            raise BadInputError(_unknown_value(dimension, value, valid))
         criteria[dimension] = value
     if not criteria:
         raise BadInputError("Nothing was stated; give at least --service or --accelerator.")
     return criteria
 
 
-def _unknown_value(dimension: Dimension, value: str) -> str:
-    close = difflib.get_close_matches(value, VOCABULARY[dimension], n=1)
+def _unknown_value(dimension: Dimension, value: str, valid: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(value, valid, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
-    return f"Unknown {dimension} {value[:80]!r}{hint}; valid values: {', '.join(VOCABULARY[dimension])}."
+    return f"Unknown {dimension} {value[:80]!r}{hint}; valid values: {', '.join(valid)}."
 
 
 def text(criteria: Criteria) -> str:
