@@ -21,7 +21,7 @@ class Found:
     chart: str
     """Name of the chart; empty for a chart inside the bundle."""
     repository: str
-    """As the deployer writes it, with `oci://` where it is one, no slash at the end; empty for a chart in the bundle."""
+    """With `oci://` where it is one, without a slash at the end; empty for a chart inside the bundle."""
     version: str
     """Version of the chart; empty for a chart in the bundle."""
     values: Any
@@ -34,6 +34,7 @@ class Found:
     timeout_s: int | None
     """None: the deployer knows no timeout for one release."""
     retries: int | None
+    """None: the deployer tries again without end."""
     crds: CrdPolicy
     """What this deployer will do with the CRDs, judged by its own fields."""
     gate: Gate
@@ -43,7 +44,7 @@ class Found:
 
 
 def closure(found: Iterable[Found]) -> dict[str, frozenset[str]]:
-    """Release -> every release that is finished before it starts. Fails on a cycle and on a name that is not there."""
+    """Release -> every release that is finished before it starts. Fails on a cycle and on an unknown name."""
     by_name = {f.name: f for f in found}
     done: dict[str, frozenset[str]] = {}
 
@@ -63,4 +64,5 @@ def closure(found: Iterable[Found]) -> dict[str, frozenset[str]]:
 def manifests_of(files: Mapping[str, str], folder: str) -> tuple[Any, ...]:
     """The objects that lie in a chart inside the bundle, in the order of their files."""
     names = sorted(name for name in files if name.startswith(f"{folder}/manifests/"))
-    return tuple(d for name in names for d in yamlio.loads_all(files[name], name))
+    # A file of which nothing applies here is empty, which YAML reads as one null.
+    return tuple(d for name in names for d in yamlio.loads_all(files[name], name) if d is not None)

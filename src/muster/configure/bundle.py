@@ -13,16 +13,21 @@ from pathlib import Path
 
 from muster import yamlio
 from muster.configure import lock
+from muster.configure.choices import Choices, RecordedChoices, record
 from muster.configure.overrides import Override
+from muster.configure.placement import PlacementChoice
 from muster.configure.plan import Plan, plan
-from muster.configure.recipe import Recipe
+from muster.configure.recipe import Recipe, content_of
 from muster.configure.render.readme import readme
+from muster.configure.render.removal import removal_page
 from muster.configure.render.repository import UNSET_REPOSITORY, Repository
 from muster.errors import BadInputError, NotSatisfiedError
 from muster.resources.base import API_VERSION
 
 CHECKSUMS = "checksums.txt"
 DESCRIPTION = "bundle.yaml"
+SUPPLIED = "supplied"
+"""Folder of the manifests that a person supplied, as `component/name.yaml`."""
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\n]+)")
 _MAX_FILES = 10_000
 _MAX_LISTING = 4 * 1024 * 1024
@@ -46,10 +51,12 @@ def build(
     deployer: Deployer,
     overrides: Sequence[Override] = (),
     repository: Repository | None = None,
+    choices: Choices | None = None,
 ) -> tuple[Plan, dict[str, str]]:
     """The plan and every file of the bundle, checksums included.
 
-    `locked` is the recipe as it was read, `changed` the same with overrides and manifests.
+    `locked` is the recipe as it was read, `changed` the same with `choices` applied (or with `overrides`, where these
+    are all the choices).
     """
     planned = plan(changed)
     repository = repository or Repository()
@@ -75,22 +82,33 @@ def build(
 
             files = helmfile.render(planned)
     files["recipe.yaml"] = lock.write(locked)
-    files[DESCRIPTION] = yamlio.dumps(_description(planned, deployer, overrides, repository))
+    choices = choices or Choices(overrides=tuple(overrides))
+    for name, objects in sorted(choices.manifests.items()):
+        files[f"{SUPPLIED}/{name}"] = yamlio.dumps_all(objects)
+    files[DESCRIPTION] = yamlio.dumps(_description(planned, deployer, record(choices), repository))
     files["README.md"] = readme(planned, deployer.value, repository.url == UNSET_REPOSITORY)
+    files["UNINSTALL.md"] = removal_page(planned, deployer.value)
     files[CHECKSUMS] = checksums({name: text.encode() for name, text in files.items()})
     return planned, files
 
 
 def _description(
-    planned: Plan, deployer: Deployer, overrides: Sequence[Override], repository: Repository
+    planned: Plan, deployer: Deployer, recorded: RecordedChoices, repository: Repository
 ) -> dict[str, object]:
     description: dict[str, object] = {
         "apiVersion": API_VERSION,
         "kind": "Bundle",
         "deployer": deployer.value,
         "recipe": planned.recipe_digest,
-        "set": [str(override) for override in overrides],
+        "set": list(recorded.set),
     }
+    # Plain values without the defaults of the encoder: a null or an empty list in a file of values is a value.
+    if recorded.set_files:
+        description["setFiles"] = recorded.set_files
+    if recorded.placement != PlacementChoice():
+        description["placement"] = content_of(recorded.placement)
+    if recorded.manifests:
+        description["manifests"] = list(recorded.manifests)
     if deployer in FETCHING:
         description["repository"] = {"url": repository.url, "revision": repository.revision, "path": repository.path}
     description["missing"] = list(planned.missing)
@@ -123,7 +141,7 @@ def write(folder: Path, files: Mapping[str, str], force: bool = False) -> None:
     Raises BadInputError when `folder` is in use by something else, or holds a bundle and `force` is not set.
     """
     try:
-        _require_free(folder, force)
+        require_free(folder, force)
     except OSError as error:
         raise BadInputError(f"Cannot write to {str(folder)[:120]}: {error.strerror}.") from error
     try:
@@ -151,7 +169,8 @@ def write(folder: Path, files: Mapping[str, str], force: bool = False) -> None:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _require_free(folder: Path, force: bool) -> None:
+def require_free(folder: Path, force: bool = False) -> None:
+    """Raise BadInputError unless a bundle may be written to `folder`."""
     if folder.name in ("", ".."):
         raise BadInputError("The output is no name of a folder; give one, for example bundle/.")
     if not folder.parent.is_dir():
@@ -222,7 +241,11 @@ def _read_listing(folder: Path) -> bytes:
 
 def _parse_checksums(listing: bytes, folder: Path) -> dict[str, str]:
     expected: dict[str, str] = {}
-    for line in listing.decode("utf-8", errors="replace").splitlines():
+    # Nothing but a line feed ends a line, the last one too: every byte of the list counts.
+    lines = listing.decode("utf-8", errors="replace").split("\n")
+    if lines.pop():
+        raise BadInputError(f"{folder / CHECKSUMS} is cut off at its end; build the bundle again.")
+    for line in lines:
         match = _LINE.fullmatch(line)
         if match is None or match[2] in expected or len(expected) >= _MAX_FILES:
             raise BadInputError(f"{folder / CHECKSUMS} is malformed at {line[:60]!r}; build the bundle again.")

@@ -6,11 +6,11 @@ A constraint holds against a reading of the same name (`kubernetes.version`, `os
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
+
+import msgspec
 
 from muster.configure.versions import Range, Scheme
 from muster.errors import BadInputError
@@ -51,6 +51,11 @@ KINDS: Mapping[str, Kind] = {
 """Every name that a catalogue may constrain. NCCL figures are GB/s of bus bandwidth, throughput is tokens/s, the time
 to the first token (99th percentile) is ms."""
 
+NODE_NAMES = frozenset(
+    {"aks.gpu-pools.gpu-driver", "driver.version", "kernel.version", "nodes.gpu.label", "os.id", "os.version_id"}
+)
+"""Constraints on each GPU node. All others hold for the cluster or for a test of it."""
+
 UNITS: Mapping[str, str] = {
     "nccl-all-reduce-bw": "GB/s busbw",
     "nccl-all-reduce-bw-net": "GB/s busbw",
@@ -60,16 +65,14 @@ UNITS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True):
     """One constraint as somebody wrote it, and who."""
 
     text: str
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
+class Constraint(msgspec.Struct, frozen=True):
     """A name, what holds after all demands, and the demands in the order in which they were made."""
 
     name: str
@@ -80,6 +83,8 @@ class Constraint:
 def kind_of(name: str) -> Kind:
     """The kind of the constraint `name`. Raises BadInputError with a suggestion for an unknown name."""
     if name not in KINDS:
+        import difflib
+
         close = difflib.get_close_matches(name, KINDS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known names: {', '.join(KINDS)}."
         raise BadInputError(f"No constraint is named {name[:80]!r}; {hint}")
@@ -99,8 +104,29 @@ def scheme_of(kind: Kind) -> Scheme | None:
 
 def demand(name: str, text: str, source: str) -> Constraint:
     """A constraint with one demand, in canonical form. Raises BadInputError for a bad name or text."""
-    scheme = scheme_of(kind_of(name))
-    return Constraint(name, str(Range.parse(text, scheme)) if scheme else text.strip(), (Demand(text, source),))
+    kind = kind_of(name)
+    scheme = scheme_of(kind)
+    if scheme is not None:
+        wanted = Range.parse(text, scheme)
+        if wanted.is_empty():
+            raise BadInputError(f"No version satisfies {name} {text[:120]!r} ({source}); correct the range.")
+        value = str(wanted)
+    else:
+        value = _labels(text, source) if kind is Kind.LABEL else text.strip()
+    return Constraint(name, value, (Demand(text, source),))
+
+
+def _labels(text: str, source: str) -> str:
+    """The terms of a constraint on labels, each once, sorted. Raises BadInputError for a term that is none."""
+    terms = sorted(set(text.split()))
+    for term in terms:
+        key, equals, _ = term.partition("=")
+        if not key.removeprefix("!") or term.startswith("!") == bool(equals):
+            raise BadInputError(f"{term[:80]!r} ({source}) is no demand on a label; write key=value or !key.")
+    by_key = {term.removeprefix("!").partition("=")[0]: term for term in terms}
+    if len(by_key) < len(terms):
+        raise BadInputError(f"No node can have the labels {text[:120]!r} ({source}); drop one of them.")
+    return " ".join(terms)
 
 
 def narrow(current: Constraint | None, name: str, text: str, source: str) -> Constraint:

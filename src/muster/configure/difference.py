@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from muster.configure.recipe import Recipe, content_of
-from muster.configure.values import ABSENT, get, leaves, path_text
+from muster.configure.values import ABSENT, path_text, same, whole_leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +35,8 @@ def differences(before: Recipe, after: Recipe) -> tuple[Difference, ...]:
     return tuple(
         Difference(path, old.get(path, ABSENT), new.get(path, ABSENT))
         for path in sorted(old.keys() | new.keys())
-        if _typed(old.get(path, ABSENT)) != _typed(new.get(path, ABSENT))
+        if not same(old.get(path, ABSENT), new.get(path, ABSENT))
     )
-
-
-def _typed(value: Any) -> Any:
-    """True and 1 are equal in Python and different in a values file."""
-    return ABSENT if value is ABSENT else msgspec.json.encode(value)
 
 
 def _flat(recipe: Recipe, detailed: Collection[str]) -> dict[str, Any]:
@@ -54,17 +47,13 @@ def _flat(recipe: Recipe, detailed: Collection[str]) -> dict[str, Any]:
         if name not in detailed:
             flat[name] = component["source"].get("version", "manifests only")
             continue
-        for path, value in _whole(component.pop("values", {})):
-            flat[f"{name}:{path}"] = value
-        for path, value in _whole(component):
-            flat[f"{name}.{path}"] = value
+        for path, value in whole_leaves(component.pop("values", {})):
+            flat[f"{name}:{path_text(path)}"] = value
+        for path, value in whole_leaves(component):
+            flat[f"{name}.{path_text(path)}"] = value
+    for pool in content.pop("pools", []):
+        name = pool.pop("name")
+        flat |= {f"pools.{name}.{path_text(path)}": value for path, value in whole_leaves(pool)}
     content.pop("digest", None)
     content.pop("levels", None)
-    return flat | dict(_whole(content))
-
-
-def _whole(values: Any) -> Iterator[tuple[str, Any]]:
-    """Values by path, each list as one value."""
-    for path, value in leaves(values):
-        if not any(isinstance(get(values, path[:at]), list) for at in range(1, len(path))):
-            yield path_text(path), value
+    return flat | {path_text(path): value for path, value in whole_leaves(content)}

@@ -19,8 +19,19 @@ _HEADER = "# Locked by 'muster recipe'. Change the criteria and resolve again ra
 
 def write(recipe: Recipe) -> str:
     """The lock file of `recipe`. Same recipe, same bytes."""
-    content = content_of(locked(recipe))
-    return _HEADER + yamlio.dumps(content)
+    return _HEADER + yamlio.dumps(_content(recipe))
+
+
+def write_json(recipe: Recipe) -> str:
+    """The same content as JSON, which reads back as the lock file does."""
+    return msgspec.json.format(msgspec.json.encode(_content(recipe))).decode() + "\n"
+
+
+def _content(recipe: Recipe) -> dict[str, Any]:
+    """Plain values of the recipe with its digest, where the field stands."""
+    content: dict[str, Any] = content_of(msgspec.structs.replace(recipe, digest="-"))
+    content["digest"] = digest_of(content)
+    return content
 
 
 def digest_of(content: dict[str, Any]) -> str:

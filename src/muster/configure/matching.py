@@ -32,7 +32,7 @@ def completions(criteria: Criteria, catalogue: Catalogue) -> tuple[Mapping[str, 
     found = [
         o.criteria
         for o in catalogue.overlays.values()
-        if not unavailable(o.name, catalogue) and stated.items() < o.criteria.items()
+        if stated.items() < o.criteria.items() and not unavailable(o.name, catalogue)
     ]
     return tuple(sorted(found, key=lambda c: (len(c), sorted(c.items()))))
 
@@ -83,14 +83,14 @@ def _waiting(stated: Mapping[str, str], catalogue: Catalogue) -> str:
 def _closest(stated: Mapping[str, str], catalogue: Catalogue) -> list[Mapping[str, str]]:
     """Criteria that share the most with what was stated and, among those, contradict the least of it."""
 
-    def distance(criteria: Mapping[str, str]) -> tuple[int, int]:
-        contradicted = sum(1 for d, v in criteria.items() if stated.get(d, v) != v)
-        return -len(criteria.items() & stated.items()), contradicted
-
-    found = [
-        o.criteria
-        for o in catalogue.overlays.values()
-        if o.criteria.items() & stated.items() and not unavailable(o.name, catalogue)
-    ]
-    nearest = min(map(distance, found), default=None)
-    return sorted((c for c in found if distance(c) == nearest), key=lambda c: (len(c), sorted(c.items())))
+    found: dict[tuple[int, int], list[str]] = {}
+    for overlay in catalogue.overlays.values():
+        shared = len(overlay.criteria.items() & stated.items())
+        if shared:
+            known = len(overlay.criteria.keys() & stated.keys())
+            found.setdefault((-shared, known - shared), []).append(overlay.name)
+    for distance in sorted(found):
+        usable = [catalogue.overlays[n].criteria for n in found[distance] if not unavailable(n, catalogue)]
+        if usable:
+            return sorted(usable, key=lambda c: (len(c), sorted(c.items())))
+    return []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from muster.errors import BadInputError
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(msgspec.Struct, frozen=True):
     """`sequence` respects every edge; `levels[i]` holds (sorted) what may start once all lower levels are up."""
 
     sequence: tuple[str, ...]

@@ -1,20 +1,33 @@
-"""Changes that a person makes to a recipe when building a bundle: `component:path=value` and supplied manifests."""
+"""Changes that a person makes to a recipe when building a bundle: values, files of values, supplied manifests."""
 
 from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from muster.configure.lint import lint_values
 from muster.configure.order import order
+from muster.configure.parameters import value_paths
 from muster.configure.recipe import ManifestFile, Recipe, RecipeComponent, check_recipe
-from muster.configure.resolve import with_inferred_edges
-from muster.configure.values import Path, leaves, parse_path, parse_value, path_text, put, sort_keys
+from muster.configure.values import (
+    ABSENT,
+    Path,
+    check,
+    get,
+    leaves,
+    merge,
+    parse_path,
+    parse_value,
+    path_text,
+    put,
+    sort_keys,
+    whole_leaves,
+)
 from muster.errors import BadInputError
 
 
@@ -29,6 +42,22 @@ class Override:
     def __str__(self) -> str:
         shown = msgspec.json.encode(self.value).decode()
         return f"{self.component}:{path_text(self.path)}={shown}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileValues:
+    """One `--set-file component=FILE`: values merged into those of the component, the component by its real name."""
+
+    component: str
+    values: Mapping[str, Any]
+
+
+class Paths(Protocol):
+    """Value paths that a chart knows."""
+
+    def unknown(self, path: Path) -> str | None:
+        """A suggestion, or an empty text, when the chart knows no such path; None when it does."""
+        ...
 
 
 def parse_overrides(texts: Iterable[str], recipe: Recipe) -> tuple[Override, ...]:
@@ -53,6 +82,14 @@ def parse_overrides(texts: Iterable[str], recipe: Recipe) -> tuple[Override, ...
     return tuple(found)
 
 
+def file_values(name: str, values: Any, source: str, recipe: Recipe) -> FileValues:
+    """What the file `source` says about the component `name`. Raises BadInputError."""
+    if not isinstance(values, dict) or not values:
+        raise BadInputError(f"{source} holds no map of Helm values; write it like a values.yaml.")
+    check(values, source)
+    return FileValues(_component(name, recipe), values)
+
+
 def _component(name: str, recipe: Recipe) -> str:
     for component in recipe.components:
         if name == component.name:
@@ -68,9 +105,19 @@ def _component(name: str, recipe: Recipe) -> str:
     raise BadInputError(f"The recipe has no component {name[:60]!r}; {hint}")
 
 
-def with_overrides(recipe: Recipe, overrides: Sequence[Override]) -> Recipe:
-    """The recipe with `overrides` applied, edges and order worked out again. Raises BadInputError."""
+def with_overrides(recipe: Recipe, overrides: Sequence[Override], files: Sequence[FileValues] = ()) -> Recipe:
+    """The recipe with `files` and then `overrides` applied, edges and order worked out again.
+
+    Raises BadInputError.
+    """
+    # A bundle without such changes needs neither resolution nor inference, and starts sooner without them.
+    from muster.configure.resolve import with_inferred_edges
+
     components: dict[str, RecipeComponent] = {c.name: c for c in recipe.components}
+    for file in files:
+        values = copy.deepcopy(components[file.component].values)
+        merge(values, file.values)
+        _replace(components, file.component, values, "--set-file")
     off: list[str] = []
     for override in overrides:
         component = components[override.component]
@@ -83,14 +130,13 @@ def with_overrides(recipe: Recipe, overrides: Sequence[Override]) -> Recipe:
             put(values, override.path, override.value)
         except BadInputError as error:
             raise BadInputError(f"--set {override}: {error}") from error
-        lint_values(component.name, values, "--set")
-        components[component.name] = msgspec.structs.replace(component, values=sort_keys(values))
+        _replace(components, override.component, values, "--set")
     kept = {
         name: msgspec.structs.replace(c, depends_on=tuple(n for n in c.depends_on if n not in off))
         for name, c in components.items()
         if name not in off
     }
-    kept = with_inferred_edges(kept)
+    kept = with_inferred_edges(kept, recipe.criteria.get("service", ""))
     found = order({name: c.depends_on for name, c in kept.items()})
     changed = msgspec.structs.replace(
         recipe,
@@ -100,6 +146,57 @@ def with_overrides(recipe: Recipe, overrides: Sequence[Override]) -> Recipe:
     )
     check_recipe(changed, "The recipe with --set")
     return changed
+
+
+def _replace(components: dict[str, RecipeComponent], name: str, values: dict[str, Any], flag: str) -> None:
+    lint_values(name, values, flag)
+    check(values, flag)
+    components[name] = msgspec.structs.replace(components[name], values=sort_keys(values))
+
+
+def require_known_paths(
+    recipe: Recipe,
+    overrides: Sequence[Override],
+    files: Sequence[FileValues] = (),
+    paths_of: Callable[[str], Paths | None] | None = None,
+) -> None:
+    """Raise BadInputError for the first path that a chart does not know, where its paths are recorded.
+
+    `paths_of`: recorded paths by the component's name in the catalogue; those that come with Muster unless given.
+    """
+    if paths_of is None:
+        from muster.configure.known_paths import known_paths
+
+        paths_of = known_paths
+    for override in overrides:
+        if override.path != ("enabled",):
+            nested = whole_leaves(override.value, override.path) if isinstance(override.value, Mapping) else ()
+            paths = [path for path, _ in nested] or [override.path]
+            _require_known(recipe, override.component, paths, f"--set {override}", paths_of)
+    for file in files:
+        paths = [path for path, _ in whole_leaves(file.values)]
+        _require_known(recipe, file.component, paths, f"--set-file {file.component}", paths_of)
+
+
+def _require_known(
+    recipe: Recipe, name: str, paths: Iterable[Path], flag: str, paths_of: Callable[[str], Paths | None]
+) -> None:
+    component = recipe.component(name)
+    known = paths_of(component.catalogue_name) if component is not None else None
+    if component is None or known is None:
+        return
+    manifests = (*component.pre_manifests, *component.post_manifests)
+    read = [parse_path(text) for file in manifests for text in value_paths(file.objects)]
+    for path in paths:
+        suggestion = known.unknown(path)
+        if suggestion is None or get(component.values, path) is not ABSENT:
+            continue
+        if any(path[: len(other)] == other or other[: len(path)] == path for other in read):
+            continue
+        hint = f"did you mean {suggestion!r}? Else" if suggestion else "mend it, or"
+        raise BadInputError(
+            f"{flag[:120]}: the chart of {name} has no value {path_text(path)!r}; {hint} pass --allow-unknown."
+        )
 
 
 def doubts(recipe: Recipe, overrides: Sequence[Override]) -> tuple[str, ...]:
@@ -136,6 +233,12 @@ def with_manifests(recipe: Recipe, supplied: Mapping[str, list[dict[str, Any]]])
             raise BadInputError(
                 f"The recipe names no manifest {name[:80]!r}; it names: {', '.join(known) or 'none'}."
             )
+        for document in supplied[name]:
+            if document.get("kind") == "Secret" and (document.get("data") or document.get("stringData")):
+                raise BadInputError(
+                    f"The manifest {name} holds a Secret with its content, and a bundle is shared; create the Secret "
+                    "in the cluster and leave it out of the file."
+                )
 
     def filled(component: str, files: tuple[ManifestFile, ...]) -> tuple[ManifestFile, ...]:
         return tuple(

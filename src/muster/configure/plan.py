@@ -9,6 +9,7 @@ import msgspec
 
 from muster.configure.catalogue import Entry, Gate, SourceKind
 from muster.configure.order import order
+from muster.configure.parameters import filled
 from muster.configure.recipe import ManifestFile, Recipe, RecipeComponent
 from muster.configure.values import ABSENT, get, parse_path
 from muster.errors import BadInputError
@@ -43,6 +44,8 @@ class Secret(Entry, frozen=True, kw_only=True):
     namespace: str
     name: str
     keys: tuple[str, ...]
+    components: tuple[str, ...] = ()
+    """Who needs it, in deployment order."""
 
 
 class Release(Entry, frozen=True, kw_only=True):
@@ -63,6 +66,8 @@ class Release(Entry, frozen=True, kw_only=True):
     retries: int = RETRIES
     crds: CrdPolicy = CrdPolicy.INSTALL
     self_referencing: bool = False
+    provides: tuple[str, ...] = ()
+    """Full names of the CRDs that the release installs, where known."""
     values: dict[str, Any] = {}
     manifests: tuple[ManifestFile, ...] = ()
 
@@ -88,6 +93,10 @@ class Plan(Entry, frozen=True, kw_only=True):
     def missing(self) -> tuple[str, ...]:
         return tuple(name for release in self.releases for name in release.missing)
 
+    def of(self, component: str) -> tuple[Release, ...]:
+        """The releases of a component, in their order."""
+        return tuple(release for release in self.releases if release.component == component)
+
     def folder(self, release: Release) -> str:
         """`007-gpu-operator`: place in the order, then the name."""
         return f"{self.releases.index(release) + 1:03d}-{release.name}"
@@ -112,7 +121,7 @@ def plan(recipe: Recipe) -> Plan:
     return Plan(
         releases=tuple(msgspec.structs.replace(releases[name], level=depth[name]) for name in found.sequence),
         namespaces=_namespaces(recipe),
-        secrets=tuple(s for component in recipe.components for s in _secrets(component)),
+        secrets=_all_secrets(recipe),
         recipe_digest=recipe.digest,
     )
 
@@ -140,15 +149,16 @@ def _releases(component: RecipeComponent, needed: tuple[str, ...]) -> list[Relea
             values=values,
         )
 
+    before, after = filled(component.pre_manifests, component), filled(component.post_manifests, component)
     if not _has_chart(component):
-        files = component.pre_manifests + component.post_manifests
-        chain = [local(component.name, Role.MAIN, files, component.values)]
+        main = local(component.name, Role.MAIN, before + after, component.values)
+        chain = [msgspec.structs.replace(main, gate=component.gate, crds=_policy(component))]
     else:
         chain = [_main(component)]
-        if component.pre_manifests:
-            chain.insert(0, local(f"{component.name}-pre", Role.PRE, component.pre_manifests, {}))
-        if component.post_manifests:
-            chain.append(local(f"{component.name}-post", Role.POST, component.post_manifests, {}))
+        if before:
+            chain.insert(0, local(f"{component.name}-pre", Role.PRE, before, {}))
+        if after:
+            chain.append(local(f"{component.name}-post", Role.POST, after, {}))
     # Every part waits for what the component needs, so that no part relies on another deployer's transitivity.
     return [
         msgspec.structs.replace(release, depends_on=tuple(sorted({*needed, *(c.name for c in chain[:at])})))
@@ -156,10 +166,13 @@ def _releases(component: RecipeComponent, needed: tuple[str, ...]) -> list[Relea
     ]
 
 
+def _policy(component: RecipeComponent) -> CrdPolicy:
+    if not component.crds.owned:
+        return CrdPolicy.INSTALL
+    return CrdPolicy.KEEP if component.crds.only else CrdPolicy.REPLACE
+
+
 def _main(component: RecipeComponent) -> Release:
-    crds = CrdPolicy.INSTALL
-    if component.crds.owned:
-        crds = CrdPolicy.KEEP if component.crds.only else CrdPolicy.REPLACE
     return Release(
         name=component.name,
         component=component.name,
@@ -170,8 +183,9 @@ def _main(component: RecipeComponent) -> Release:
         version=component.source.version,
         gate=component.gate,
         timeout_s=component.timeout_s,
-        crds=crds,
+        crds=_policy(component),
         self_referencing=component.crds.self_referencing,
+        provides=component.crds.provides,
         values=component.values,
     )
 
@@ -179,8 +193,28 @@ def _main(component: RecipeComponent) -> Release:
 def _namespaces(recipe: Recipe) -> dict[str, dict[str, str]]:
     namespaces: dict[str, dict[str, str]] = {}
     for component in recipe.components:
-        namespaces.setdefault(component.namespace, {}).update(component.namespace_labels)
+        labels = namespaces.setdefault(component.namespace, {})
+        for key, value in component.namespace_labels.items():
+            if labels.setdefault(key, value) != value:
+                raise BadInputError(
+                    f"The namespace {component.namespace} needs the label {key} with two values, {labels[key]!r} and "
+                    f"{value!r} (for {component.name}); mend the catalogue so that they agree."
+                )
     return {name: dict(sorted(namespaces[name].items())) for name in sorted(namespaces)}
+
+
+def _all_secrets(recipe: Recipe) -> tuple[Secret, ...]:
+    """Each secret once, with every key that somebody needs in it."""
+    found: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
+    for component in recipe.components:
+        for secret in _secrets(component):
+            keys, names = found.setdefault((secret.namespace, secret.name), ([], []))
+            keys.extend(key for key in secret.keys if key not in keys)
+            names.append(component.name)
+    return tuple(
+        Secret(namespace=namespace, name=name, keys=tuple(keys), components=tuple(names))
+        for (namespace, name), (keys, names) in found.items()
+    )
 
 
 def _secrets(component: RecipeComponent) -> list[Secret]:

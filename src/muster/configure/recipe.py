@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from muster.configure.catalogue import (
     Entry,
     Gate,
     Health,
+    Layer,
     Need,
     Placement,
     SecretNeed,
@@ -49,6 +51,8 @@ class RecipeComponent(Entry, frozen=True, kw_only=True):
     depends_on: tuple[str, ...] = ()
     inferred: dict[str, str] = {}
     """Those of `depends_on` that nobody wrote down, with the reason."""
+    pool: str = ""
+    """The pool whose copy this is; then the name is `<component of the catalogue>-<pool>`."""
     gate: Gate = Gate.RELEASE_READY
     timeout_s: int = 600
     crds: Crds = Crds()
@@ -63,12 +67,10 @@ class RecipeComponent(Entry, frozen=True, kw_only=True):
     post_manifests: tuple[ManifestFile, ...] = ()
     values: dict[str, Any] = {}
 
-
-class Layer(Entry, frozen=True, kw_only=True):
-    """A user's layer on top of the built-in catalogue."""
-
-    name: str
-    digest: str
+    @property
+    def catalogue_name(self) -> str:
+        """What the catalogue calls the component."""
+        return self.name.removesuffix(f"-{self.pool}") if self.pool else self.name
 
 
 class Pool(Entry, frozen=True, kw_only=True):
@@ -76,6 +78,7 @@ class Pool(Entry, frozen=True, kw_only=True):
 
     name: str
     criteria: dict[str, str]
+    """All of them, those of the whole cluster included."""
     node_selector: dict[str, str] = {}
     overlays: tuple[str, ...] = ()
     profiles: dict[str, str] = {}
@@ -94,7 +97,8 @@ class Recipe(Entry, frozen=True, kw_only=True):
     """Digest of the catalogue that it came from, layers included."""
     layers: tuple[Layer, ...] = ()
     """Users' layers of that catalogue, lowest first."""
-    criteria: dict[str, str]
+    criteria: dict[str, str] = {}
+    """What was stated for the whole cluster; with pools, each of them says more."""
     nodes: int | None = None
     profiles: dict[str, str] = {}
     overlays: tuple[str, ...] = ()
@@ -103,6 +107,9 @@ class Recipe(Entry, frozen=True, kw_only=True):
     checks: dict[str, Checks] = {}
     pools: tuple[Pool, ...] = ()
     """Empty: all GPU nodes are alike."""
+    settled: dict[str, str] = {}
+    """Where pools wanted different things of a shared component: `component:path` -> what a person settled on, as
+    the text of `--settle`."""
     components: tuple[RecipeComponent, ...]
     """In deployment order."""
     disabled: tuple[str, ...] = ()
@@ -112,8 +119,16 @@ class Recipe(Entry, frozen=True, kw_only=True):
         return next((c for c in self.components if c.name == name), None)
 
 
+@cache
+def _true_by_default(struct: type[msgspec.Struct]) -> frozenset[str]:
+    """Fields, as they are written, that are true when they are left out."""
+    defaults = zip(reversed(struct.__struct_encode_fields__), reversed(struct.__struct_defaults__), strict=False)
+    return frozenset(name for name, default in defaults if default is True)
+
+
 def content_of(value: Any) -> Any:
-    """Plain values of a recipe or a part of it, fields in their order; what is empty, false or absent is left out.
+    """Plain values of a recipe or a part of it, fields in their order; what is empty, false or absent is left out,
+    unless it would then be read back as true.
 
     Decided by value alone. (The encoder of msgspec leaves defaults out by object identity, so it would tell equal
     recipes apart by how they were made.)
@@ -121,8 +136,11 @@ def content_of(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         fields = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
         plain = {encoded: content_of(getattr(value, name)) for name, encoded in fields}
+        kept = _true_by_default(type(value))
         return {
-            key: v for key, v in plain.items() if v not in (None, False, "", {}, []) or (key == "objects" and v == [])
+            key: v
+            for key, v in plain.items()
+            if v not in (None, False, "", {}, []) or (key == "objects" and v == []) or (key in kept and v is False)
         }
     if isinstance(value, StrEnum):
         return value.value
@@ -138,6 +156,7 @@ def check_recipe(recipe: Recipe, source: str) -> None:
     names = [c.name for c in recipe.components]
     if len(set(names)) != len(names):
         raise BadInputError(f"{source} holds one component twice; resolve it again with 'muster recipe'.")
+    _check_pools(recipe, source)
     for component in recipe.components:
         _check_component(component, source)
     found = order({c.name: c.depends_on for c in recipe.components})
@@ -145,6 +164,20 @@ def check_recipe(recipe: Recipe, source: str) -> None:
         raise BadInputError(
             f"{source} holds levels that do not follow from its edges; resolve it again with 'muster recipe'."
         )
+
+
+def _check_pools(recipe: Recipe, source: str) -> None:
+    pools = [pool.name for pool in recipe.pools]
+    if len(set(pools)) != len(pools) or len(pools) == 1 or not all(_NAME.fullmatch(name) for name in pools):
+        raise BadInputError(f"{source}: pools are two or more, each with a name of its own that is a DNS label.")
+    if any(not pool.node_selector for pool in recipe.pools):
+        raise BadInputError(f"{source}: a pool without nodeSelector cannot be told from the others.")
+    for component in recipe.components:
+        if component.pool and (component.pool not in pools or not component.name.endswith(f"-{component.pool}")):
+            raise BadInputError(
+                f"{source}, component {component.name[:60]!r}: its pool {component.pool[:60]!r} is not one of the "
+                "recipe, or its name does not end in it; resolve the recipe again with 'muster recipe'."
+            )
 
 
 def _check_component(component: RecipeComponent, source: str) -> None:

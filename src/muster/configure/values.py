@@ -26,8 +26,12 @@ class _Absent:
     def __repr__(self) -> str:
         return "ABSENT"
 
+    def __deepcopy__(self, memo: Any) -> _Absent:
+        return self
+
 
 ABSENT = _Absent()
+_SPECIAL = re.compile(r"[\\.\[\]]")
 _SEGMENT = re.compile(r"((?:\\.|[^\\.\[\]])+)((?:\[\d{1,4}\])*)", re.DOTALL)
 
 
@@ -56,6 +60,8 @@ def parse_path(text: str) -> Path:
 
 def path_text(path: Path) -> str:
     """The inverse of `parse_path`."""
+    if not _SPECIAL.search("".join(path)):
+        return ".".join(path)
     parts: list[str] = []
     for segment in path:
         if re.fullmatch(r"\[\d+\]", segment) and parts:
@@ -75,6 +81,13 @@ def get(values: Any, path: Path) -> Any:
         else:
             return ABSENT
     return values
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether both are the same value in a file: unlike in Python, true is not 1 and 1 is not 1.0."""
+    if one is other or one is ABSENT or other is ABSENT:
+        return one is other
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def merge(target: Values, patch: Mapping[str, Any], record: Record | None = None, at: Path = ()) -> None:
@@ -150,6 +163,15 @@ def leaves(values: Any, at: Path = ()) -> Iterator[tuple[Path, Any]]:
         for index, item in enumerate(values):
             if isinstance(item, (Mapping, list)):
                 yield from leaves(item, (*at, f"[{index}]"))
+
+
+def whole_leaves(values: Any, at: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every value that is not a non-empty map, with its path; each list is one value."""
+    if isinstance(values, Mapping) and values:
+        for key, value in values.items():
+            yield from whole_leaves(value, (*at, key))
+    elif at:
+        yield at, values
 
 
 def parse_value(text: str) -> Any:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
-from functools import total_ordering
+from functools import lru_cache
 from typing import assert_never
+
+import msgspec
 
 from muster.errors import BadInputError
 
@@ -29,7 +30,8 @@ _ALL_BUILDS: tuple[Identifier, ...] = ((9, 0, ""),)
 _FRACTION_DIGITS = 9
 _SHAPE = re.compile(r"[vV]?(\d{1,18}(?:\.\d{1,18}){0,5})([-+~][0-9A-Za-z.+~_-]{0,100})?", re.ASCII)
 _PRE_WORD = re.compile(r"(?:alpha|beta|rc|pre|preview|dev)\d*", re.IGNORECASE | re.ASCII)
-_TERM = re.compile(r"\s*(>=|<=|!=|==|=|>|<)?\s*([^\s,<>=!|]+)\s*,?")
+_TERM = re.compile(r"\s*(>=|<=|!=|==|=|>|<|~|\^)?\s*([^\s,<>=!|~^]+(?:[-+~][^\s,<>=!|]*)?)\s*,?")
+_WILD = re.compile(r"[vV]?((?:\d{1,18}\.){0,2})[xX*]", re.ASCII)
 
 
 class Scheme(StrEnum):
@@ -43,9 +45,7 @@ class Scheme(StrEnum):
     """A plain decimal number; `744.8` is more than `744.71`."""
 
 
-@total_ordering
-@dataclass(frozen=True, slots=True, eq=False)
-class Version:
+class Version(msgspec.Struct, frozen=True, order=True):
     """A version of one scheme. Equality and order ignore spelling (`v1.30` equals `1.30.0`)."""
 
     scheme: Scheme
@@ -71,15 +71,6 @@ class Version:
     def __str__(self) -> str:
         return _version_text(self.key, self.scheme)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Version) and (self.scheme, self.key) == (other.scheme, other.key)
-
-    def __lt__(self, other: Version) -> bool:
-        return (self.scheme, self.key) < (other.scheme, other.key)
-
-    def __hash__(self) -> int:
-        return hash((self.scheme, self.key))
-
     def before(self) -> Cut:
         return (*self.key, 0)
 
@@ -98,16 +89,18 @@ _EXAMPLES = {
 }
 
 
-def _identifiers(text: str) -> tuple[Identifier, ...]:
-    parts = [part for part in re.split(r"[-.+~_]", text) if part]
+def _identifiers(text: str, separators: str) -> tuple[Identifier, ...]:
+    parts = [part for part in re.split(separators, text) if part]
     return tuple((0, int(part), "") if part.isdigit() and len(part) <= 18 else (1, 0, part) for part in parts)
 
 
 def _read_suffix(suffix: str, scheme: Scheme) -> tuple[tuple[Identifier, ...], tuple[Identifier, ...]]:
     """Split what follows the numbers into (pre-release, build)."""
     head, _, plus = suffix.partition("+")
-    identifiers = _identifiers(head)
-    build = _identifiers(plus)
+    # In SemVer a hyphen is part of an identifier; vendors separate the parts of a build with it.
+    separators = r"\." if scheme is Scheme.CHART else r"[-.+~_]"
+    identifiers = _identifiers(head.removeprefix("-").removeprefix("~"), separators)
+    build = _identifiers(plus, separators)
     if not identifiers:
         return _RELEASED, build
     match scheme:
@@ -140,8 +133,7 @@ def _version_text(key: Key, scheme: Scheme) -> str:
     return ".".join(map(str, numbers)) + suffix
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(msgspec.Struct, frozen=True):
     """A set of versions as sorted, disjoint spans. Build it with `parse`, `any` or the set operations."""
 
     scheme: Scheme
@@ -155,16 +147,11 @@ class Range:
     def parse(cls, text: str, scheme: Scheme) -> Range:
         """Read `>= 1.34.3 < 1.35 || >= 1.36`: a space or comma is AND, `||` is OR, no operator means equal.
 
+        For Kubernetes and charts also `~1.30` and `1.30.x` (1.30 with any patch), `^1.2` (up to the next major; up to
+        the next minor below 1.0) and `*`, as Helm reads them; their upper ends leave pre-releases out.
         Raises BadInputError when `text` is no range.
         """
-        if text.strip() == "any":
-            return cls.any(scheme)
-        if text.strip() == "none":
-            return cls(scheme, ())
-        result = cls(scheme, ())
-        for alternative in text.split("||"):
-            result = result.union(_parse_alternative(alternative, text, scheme))
-        return result
+        return _parse_range(text, scheme)
 
     def contains(self, version: Version) -> bool:
         at = version.before()
@@ -194,6 +181,18 @@ class Range:
         return " || ".join(_span_text(low, high, self.scheme) for low, high in self.spans)
 
 
+@lru_cache(maxsize=1024)
+def _parse_range(text: str, scheme: Scheme) -> Range:
+    if text.strip() == "any":
+        return Range.any(scheme)
+    result = Range(scheme, ())
+    if text.strip() == "none":
+        return result
+    for alternative in text.split("||"):
+        result = result.union(_parse_alternative(alternative, text, scheme))
+    return result
+
+
 def _normalise(spans: Iterable[tuple[Cut, Cut]]) -> tuple[tuple[Cut, Cut], ...]:
     merged: list[tuple[Cut, Cut]] = []
     for low, high in sorted(span for span in spans if span[0] < span[1]):
@@ -209,10 +208,38 @@ def _parse_alternative(alternative: str, whole: str, scheme: Scheme) -> Range:
     position, found = 0, 0
     while match := _TERM.match(alternative, position):
         position, found = match.end(), found + 1
-        result = result.intersection(_term(match[1] or "==", Version.parse(match[2], scheme)))
+        result = result.intersection(_term_range(match[1] or "==", match[2], whole, scheme))
     if not found or alternative[position:].strip():
         raise BadInputError(f"{whole[:120]!r} is not a version range; write for example '>= 1.34 < 1.36'.")
     return result
+
+
+def _term_range(operator: str, text: str, whole: str, scheme: Scheme) -> Range:
+    wild = _WILD.fullmatch(text)
+    if not wild and operator not in ("~", "^"):
+        return _term(operator, Version.parse(text, scheme))
+    if scheme not in (Scheme.KUBERNETES, Scheme.CHART) or (wild and operator not in ("=", "==")):
+        raise BadInputError(
+            f"{whole[:120]!r} is not a range of {scheme} versions; write its ends out, for example '>= 1.34 < 1.36'."
+        )
+    if wild:
+        text = wild[1].rstrip(".")
+        if not text:
+            return Range.any(scheme)
+    start = Version.parse(text, scheme)
+    given = len(re.split(r"[-+~]", text)[0].split("."))
+    numbers = [*start.key[0], 0, 0, 0][:3]
+    if operator == "^":
+        depth = next((at + 1 for at in range(3) if numbers[at]), given)
+    else:
+        depth = min(given, 2)
+    return _term(">=", start).intersection(_term("<", _next(numbers, min(depth, 3), scheme)))
+
+
+def _next(numbers: list[int], depth: int, scheme: Scheme) -> Version:
+    """The lowest pre-release of the version after all that share the first `depth` numbers."""
+    raised = [*numbers[: depth - 1], numbers[depth - 1] + 1, 0, 0][:3]
+    return Version.parse(".".join(map(str, raised)) + "-0", scheme)
 
 
 def _term(operator: str, version: Version) -> Range:

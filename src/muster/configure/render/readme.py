@@ -11,35 +11,66 @@ _HELM = """\
 Each release must be ready before the next one starts. `releases.tsv` is the table that both scripts read.
 """
 
+_HELMFILE = """\
+    ./sync.sh          checks the bundle, then runs `helmfile sync`; run it again after a failure
+
+A release starts when all that it needs are ready; releases that do not need each other run side by side. Use `sync`,
+not `apply`: on a fresh cluster there is nothing to compare with yet.
+"""
+
 _ARGOCD = """\
-1. Commit this folder to the Git repository that `app-of-apps.yaml` names.
-2. Merge the health rule into your Argo CD; without it sync waves do not wait for each other:
+1. Put this folder where `app-of-apps.yaml` says: a Git repository, or an OCI registry with `muster bundle push`.
+2. Merge the health rule into your Argo CD (3.2 or newer); without it sync waves do not wait for each other:
 
        kubectl patch configmap argocd-cm --namespace argocd --type merge --patch-file argocd-cm.yaml
 
 3. Start: `kubectl apply -f app-of-apps.yaml`
 
-Each release is an `Application` whose sync wave is its level; a wave starts when the one before is healthy. A failed
-sync is tried again with growing pauses. Argo CD has no timeout per Application: one that does not become healthy
-holds its wave until it does. Applications that hold shared CRDs have no finalizer, so removing them leaves the CRDs.
+Each release is an `Application`; a wave starts when the one before is healthy. A release that is not ready within its
+timeout shows as Degraded, and the parent tries again with the newest revision. Applications that hold shared CRDs
+have no finalizer, so removing them leaves the CRDs.
 """
+
+_ARGOCD_HELM = """\
+This folder is a Helm chart. It yields one parent Application, which renders the chart again from the repository.
+
+1. Put this folder into a Git repository, or into an OCI registry with `muster bundle push`, and name that place with
+   `--set repository.url=...,repository.revision=...` below unless the bundle was built with `--repo`.
+2. Merge the health rule into your Argo CD (3.2 or newer); without it sync waves do not wait for each other:
+
+       kubectl patch configmap argocd-cm --namespace argocd --type merge --patch-file argocd-cm.yaml
+
+3. Start: `helm upgrade --install muster-bundle . --namespace argocd`
+
+`values.yaml` says what can be chosen here: project, namespaces, destination, and values of each release.
+"""
+
+_FLUX = """\
+1. Put this folder where `flux-bundle.yaml` says: a Git repository, or an OCI registry with `muster bundle push`.
+2. Start: `kubectl apply -f flux-bundle.yaml`
+3. Watch: `flux get helmreleases --namespace flux-system --watch`, or `kubectl get helmreleases -n flux-system -w`
+
+Each release is a `HelmRelease` that waits for exactly those that it depends on. A failed one is tried again.
+"""
+_DEPLOY = {"helm": _HELM, "helmfile": _HELMFILE, "argocd": _ARGOCD, "argocd-helm": _ARGOCD_HELM, "flux": _FLUX}
 
 
 def readme(planned: Plan, deployer: str, repository_unset: bool) -> str:
-    """Markdown. Names only; values stay in the files that hold them."""
+    """Markdown. Names only; values stay in the files that hold them. Raises KeyError for an unknown deployer."""
     lines = [
         "# Bundle",
         "",
         f"Recipe `{planned.recipe_digest}`, rendered for {deployer}. `muster bundle verify` checks that nothing",
-        "was changed.",
+        "was changed. `UNINSTALL.md` says how to remove it all again; `muster bundle diff OLD NEW` says what an",
+        "upgrade does before you deploy it.",
         "",
         "## Deploy",
         "",
-        _HELM if deployer == "helm" else _ARGOCD,
+        _DEPLOY[deployer],
     ]
-    if deployer == "argocd" and repository_unset:
+    if deployer in ("argocd", "flux") and repository_unset:
         lines += [
-            "**The Git repository is not set.** Build the bundle again with `--repo URL`; the address in it now is a",
+            "**The repository is not set.** Build the bundle again with `--repo URL`; the address in it now is a",
             "placeholder that never resolves.",
             "",
         ]
