@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -42,7 +45,7 @@ def root(tmp_path: Path) -> Path:
     put(tmp_path, "proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n")
     put(tmp_path, "proc/modules", "nvidia_uvm 1 0 - Live 0x0\nnvidia 2 1 nvidia_uvm, Live 0x0\next4 1 0 - Live 0x0\n")
     put(tmp_path, "sys/module/nvidia/version", "580.65.06\n")
-    put(tmp_path, "etc/os-release", 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 24.04.2 LTS"\n')
+    put(tmp_path, "etc/os-release", 'ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04.2 LTS"\n')
     put(
         tmp_path,
         "proc/driver/nvidia/version",
@@ -50,6 +53,10 @@ def root(tmp_path: Path) -> Path:
     )
     put(tmp_path, "sys/class/infiniband/mlx5_0/fw_ver", "28.43.2566\n")
     put(tmp_path, "sys/class/infiniband/mlx5_0/board_id", "MT_0000000838\n")
+    put(tmp_path, "sys/class/infiniband/mlx5_0/node_guid", "b83f:d203:0051:9f2a\n")
+    for name, text in (("link_layer", "InfiniBand"), ("rate", "400 Gb/sec (4X NDR)"), ("state", "4: ACTIVE")):
+        put(tmp_path, f"sys/class/infiniband/mlx5_0/ports/1/{name}", text)
+    (tmp_path / "sys/bus/pci/devices").mkdir(parents=True)
     put_gpu(tmp_path, "0000:3b:00.0", "GPU-bbbb")
     put_gpu(tmp_path, "0000:1a:00.0", "GPU-aaaa")
     return tmp_path
@@ -64,23 +71,29 @@ def test_everything_that_identifies_the_node_is_read(root: Path) -> None:
     values = {reading.name: (reading.value, reading.reading_class) for reading in found.readings}
     identity, stack, config = ReadingClass.IDENTITY, ReadingClass.STACK, ReadingClass.CONFIG
     assert values == {
-        "gpu.0.firmware": ("580.65.06", stack),
+        "gpu.0.gsp_firmware": ("580.65.06", stack),
+        "gpu.0.pci": ("0000:1a:00.0", identity),
         "gpu.0.product": ("NVIDIA H100 80GB HBM3", identity),
         "gpu.0.uuid": ("GPU-aaaa", identity),
         "gpu.0.vbios": ("96.00.74.00.01", stack),
-        "gpu.1.firmware": ("580.65.06", stack),
+        "gpu.1.gsp_firmware": ("580.65.06", stack),
+        "gpu.1.pci": ("0000:3b:00.0", identity),
         "gpu.1.product": ("NVIDIA H100 80GB HBM3", identity),
         "gpu.1.uuid": ("GPU-bbbb", identity),
         "gpu.1.vbios": ("96.00.74.00.01", stack),
         "gpu.count": ("2", identity),
         "driver.version": ("580.65.06", stack),
-        "kernel.release": ("6.8.0-60-generic", stack),
+        "kernel.version": ("6.8.0-60-generic", stack),
         "kernel.cmdline": ("ro iommu=pt pci=realloc=off", config),
-        "os.image": ("Ubuntu 24.04.2 LTS", stack),
-        "module.nvidia": ("580.65.06", config),
-        "module.nvidia_uvm": ("loaded", config),
-        "nic.mlx5_0.board": ("MT_0000000838", identity),
-        "nic.mlx5_0.firmware": ("28.43.2566", stack),
+        "os.id": ("ubuntu", stack),
+        "os.name": ("Ubuntu 24.04.2 LTS", stack),
+        "os.version_id": ("24.04", stack),
+        "module.nvidia": ("580.65.06", stack),
+        "nvswitch.count": ("0", identity),
+        "rdma.mlx5_0.board": ("MT_0000000838", identity),
+        "rdma.mlx5_0.firmware": ("28.43.2566", stack),
+        "rdma.mlx5_0.node_guid": ("b83f:d203:0051:9f2a", identity),
+        "rdma.mlx5_0.1.link_layer": ("InfiniBand", config),
         "sysctl.net.ipv4.tcp_rmem": ("4096 131072 6291456", config),
         "sysctl.vm.max_map_count": ("1048576", config),
     }
@@ -110,8 +123,9 @@ def test_no_gpu_is_said_explicitly(root: Path) -> None:
 def test_a_uuid_that_the_driver_does_not_know_yet_is_unread_and_not_a_change(root: Path) -> None:
     put_gpu(root, "0000:3b:00.0", "GPU-????????-????-????-????-????????????", "??.??.??.??.??")
     found = read(root)
-    assert found.unread == ("gpu.1.uuid",)
+    assert found.unread == ("gpu.1.uuid", "gpu.1.vbios")
     assert found.gpus[1].uuid == ""
+    assert found.gpus[1].pci == "0000:3b:00.0"
     assert "gpu.1.vbios" not in [reading.name for reading in found.readings]
 
 
@@ -126,8 +140,45 @@ def test_a_uuid_that_the_driver_does_not_know_yet_is_unread_and_not_a_change(roo
 )
 def test_the_driver_version_in_both_wordings(root: Path, text: str, version: str | None) -> None:
     put(root, "proc/driver/nvidia/version", text)
-    values = {reading.name: reading.value for reading in read(root).readings}
+    found = read(root)
+    values = {reading.name: reading.value for reading in found.readings}
     assert values.get("driver.version") == version
+    assert ("driver.version" in found.unread) == (version is None)
+
+
+def test_a_driver_that_is_being_replaced_changes_no_identity(root: Path) -> None:
+    """The PCI bus still shows the GPUs while no driver is loaded; what the driver told is kept by the agent."""
+    for address in ("0000:1a:00.0", "0000:3b:00.0"):
+        put(root, f"sys/bus/pci/devices/{address}/vendor", "0x10de\n")
+        put(root, f"sys/bus/pci/devices/{address}/class", "0x030200\n")
+    before = {r.name: r.value for r in read(root).readings}
+    shutil.rmtree(root / "proc/driver/nvidia")
+    after = read(root)
+    assert {r.name: r.value for r in after.readings}["driver.version"] == "not loaded"
+    gone = {f"gpu.{n}.{part}" for n in (0, 1) for part in ("uuid", "product", "vbios", "gsp_firmware")}
+    assert set(after.unread) == gone
+    assert before.keys() - {r.name for r in after.readings} == gone
+    assert [gpu.pci for gpu in after.gpus] == ["0000:1a:00.0", "0000:3b:00.0"]
+
+
+def test_a_module_that_a_program_loads_and_a_virtual_function_are_not_the_node(root: Path) -> None:
+    before = read(root)
+    with (root / "proc/modules").open("a") as file:
+        file.write("nvidia_modeset 1 0 - Live 0x0\n")
+    put(root, "sys/class/infiniband/mlx5_1/node_guid", "b83f:d203:0051:9f2b\n")
+    (root / "sys/class/infiniband/mlx5_1/ports").mkdir()
+    (root / "sys/class/infiniband/mlx5_1/device/physfn").mkdir(parents=True)
+    assert read(root).readings == before.readings
+
+
+def test_the_agent_reads_without_yaml_and_nvml() -> None:
+    """Both cost memory that every node of a fleet would pay."""
+    code = (
+        "import sys, muster.agent.agent, muster.agent.inventory\n"
+        "print(sorted({'yaml', 'pynvml', 'muster.inventory.nvml'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_hostile_files_are_bounded(root: Path) -> None:
@@ -147,5 +198,5 @@ def test_this_machine_can_be_read() -> None:
     found = asyncio.run(LinuxInventory().read())
     names = [reading.name for reading in found.readings]
     assert len(found.boot_id) == 36
-    assert "kernel.release" in names
+    assert "kernel.version" in names
     assert names == sorted(names)

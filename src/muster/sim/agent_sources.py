@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Mapping, Sequence
 
 from muster.agent.sources import LogBatch, NodeReadings, Probe
+from muster.inventory.readings import class_of
 from muster.resources.fault import Entity, EntityKind
-from muster.resources.fingerprint import Reading, ReadingClass
+from muster.resources.fingerprint import Reading
 from muster.resources.node_health import Gpu
 from muster.sim.defects import DefectKind
-from muster.sim.nodes import CONTAINER_RUNTIME, KUBELET_VERSION, OS_IMAGE
+from muster.sim.nodes import INSTANCE_TYPE, OS_IMAGE
 from muster.sim.tests_model import ALL_LINKS
 from muster.sim.world import PRODUCT_NAME, VBIOS, NodeTruth, World
 
 BATCH_RECORDS = 512
-CUDA_DRIVER = "13.0"
+NVSWITCHES = 4
+GPU_DEVICE_ID = "0x2330"
 NICS = 8
+NIC_TYPE = "MT4129"
 NIC_BOARD = "MT_0000000838"
 NIC_FIRMWARE = "28.43.2566"
+NIC_LINK_LAYER = "InfiniBand"
+OS_ID, OS_VERSION = "ubuntu", "22.04"
+VENDOR, BIOS_VERSION = "Amazon EC2", "1.0"
+KERNEL_SETTINGS = "ro console=tty0 iommu=pt pci=realloc=off"
+SYSCTLS = {
+    "net.core.rmem_max": "134217728",
+    "vm.max_map_count": "1048576",
+    "vm.zone_reclaim_mode": "0",
+}
 
 
 class SimulatedLogSource:
@@ -115,34 +128,53 @@ def probes_of(node: NodeTruth, hurt: Sequence[int]) -> tuple[Probe, ...]:
 
 
 def readings_of(node: NodeTruth) -> tuple[Reading, ...]:
-    """Everything that a fingerprint is made of, in the names of the real inventory."""
-    identity: dict[str, str] = {"gpu.count": str(len(node.gpus))}
-    for gpu in node.gpus:
-        identity[f"gpu.{gpu.index}.uuid"] = gpu.uuid
-        identity[f"gpu.{gpu.index}.serial"] = gpu.serial
-        identity[f"gpu.{gpu.index}.product"] = PRODUCT_NAME
-    for index in range(NICS):
-        identity[f"nic.mlx5_{index}.board"] = NIC_BOARD
-    stack = {
-        "container-runtime.version": CONTAINER_RUNTIME,
-        "cuda.driver": CUDA_DRIVER,
+    """What the agent reads from the files of the machine (`machine_files`): the same names and values."""
+    values = {
+        **_system(node),
         "driver.version": node.driver,
-        "kernel.release": node.kernel,
-        "kubelet.version": KUBELET_VERSION,
-        "os.image": OS_IMAGE,
-        **{f"gpu.{gpu.index}.firmware": node.driver for gpu in node.gpus},
-        **{f"gpu.{gpu.index}.vbios": VBIOS for gpu in node.gpus},
-        **{f"nic.mlx5_{index}.firmware": NIC_FIRMWARE for index in range(NICS)},
+        "module.nvidia": node.driver,
+        "gpu.count": str(len(node.gpus)),
+        "nvswitch.count": str(NVSWITCHES),
     }
-    config = {
-        "kernel.cmdline": "ro console=tty0 iommu=pt pci=realloc=off",
-        "sysctl.net.core.rmem_max": "134217728",
-        "sysctl.vm.max_map_count": "1048576",
-        "sysctl.vm.zone_reclaim_mode": "0",
+    for gpu in node.gpus:
+        key = f"gpu.{gpu.index}"
+        values[f"{key}.pci"] = gpu.pci
+        values[f"{key}.device_id"] = GPU_DEVICE_ID
+        values[f"{key}.uuid"] = gpu.uuid
+        values[f"{key}.product"] = PRODUCT_NAME
+        values[f"{key}.vbios"] = VBIOS
+        values[f"{key}.gsp_firmware"] = node.driver
+    for index in range(NICS):
+        key = f"rdma.mlx5_{index}"
+        values[f"{key}.node_guid"] = guid_of(node, index)
+        values[f"{key}.type"] = NIC_TYPE
+        values[f"{key}.board"] = NIC_BOARD
+        values[f"{key}.firmware"] = NIC_FIRMWARE
+        values[f"{key}.1.link_layer"] = NIC_LINK_LAYER
+    return tuple(Reading(name=name, value=values[name], reading_class=class_of(name)) for name in sorted(values))
+
+
+def _system(node: NodeTruth) -> dict[str, str]:
+    return {
+        "os.id": OS_ID,
+        "os.version_id": OS_VERSION,
+        "os.name": OS_IMAGE,
+        "kernel.version": node.kernel,
+        "kernel.cmdline": KERNEL_SETTINGS,
+        **{f"sysctl.{name}": value for name, value in SYSCTLS.items()},
+        "system.vendor": VENDOR,
+        "system.product": INSTANCE_TYPE,
+        "system.serial": serial_of(node),
+        "system.bios_version": BIOS_VERSION,
     }
-    classes = ((ReadingClass.IDENTITY, identity), (ReadingClass.STACK, stack), (ReadingClass.CONFIG, config))
-    return tuple(
-        Reading(name=name, value=value, reading_class=kind)
-        for kind, values in classes
-        for name, value in values.items()
-    )
+
+
+def guid_of(node: NodeTruth, nic: int) -> str:
+    """The GUID of a network card, as sysfs writes it; every card of the fleet has another one."""
+    number = zlib.crc32(node.name.encode())
+    return f"b83f:d203:{number >> 16:04x}:{(number & 0xFFF0) + nic:04x}"
+
+
+def serial_of(node: NodeTruth) -> str:
+    """The serial number of the machine."""
+    return f"ec2-{zlib.crc32(node.name.encode()):08x}"

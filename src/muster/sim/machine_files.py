@@ -9,19 +9,30 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from muster.sim.agent_sources import NIC_BOARD, NIC_FIRMWARE, NICS
+from muster.sim.agent_sources import (
+    BIOS_VERSION,
+    GPU_DEVICE_ID,
+    KERNEL_SETTINGS,
+    NIC_BOARD,
+    NIC_FIRMWARE,
+    NIC_LINK_LAYER,
+    NIC_TYPE,
+    NICS,
+    NVSWITCHES,
+    OS_ID,
+    OS_VERSION,
+    SYSCTLS,
+    VENDOR,
+    guid_of,
+    serial_of,
+)
 from muster.sim.defects import DefectKind
-from muster.sim.nodes import OS_IMAGE
+from muster.sim.nodes import INSTANCE_TYPE, OS_IMAGE
 from muster.sim.world import PRODUCT_NAME, VBIOS, GpuTruth, NodeTruth, World
 
 UNKNOWN_UUID = "GPU-????????-????-????-????-????????????"
 """What the driver shows for a GPU that it could not initialise."""
-KERNEL_ARGUMENTS = "BOOT_IMAGE=/vmlinuz ro console=tty0 iommu=pt pci=realloc=off"
-SYSCTLS = {
-    "net/core/rmem_max": "134217728",
-    "vm/max_map_count": "1048576",
-    "vm/zone_reclaim_mode": "0",
-}
+KERNEL_ARGUMENTS = f"BOOT_IMAGE=/vmlinuz {KERNEL_SETTINGS}"
 
 
 class MachineFiles:
@@ -104,7 +115,12 @@ def host_files(node: NodeTruth, dead_gpus: frozenset[int]) -> dict[str, str]:
 
     `dead_gpus` holds the indices of GPUs that the driver could not initialise.
     """
-    files = {
+    return {**_system(node), **_gpus(node, dead_gpus), **_nics(node)}
+
+
+def _system(node: NodeTruth) -> dict[str, str]:
+    dmi = "sys/class/dmi/id"
+    return {
         "proc/sys/kernel/random/boot_id": f"{node.boot_id}\n",
         "proc/sys/kernel/osrelease": f"{node.kernel}\n",
         "proc/stat": f"cpu  1 2 3 4\nbtime {int(node.booted_at.timestamp())}\n",
@@ -115,15 +131,42 @@ def host_files(node: NodeTruth, dead_gpus: frozenset[int]) -> dict[str, str]:
         ),
         "sys/module/nvidia/version": f"{node.driver}\n",
         "sys/module/nvidia_uvm/version": f"{node.driver}\n",
-        "etc/os-release": f'NAME="Ubuntu"\nPRETTY_NAME="{OS_IMAGE}"\n',
-        **{f"proc/sys/{name}": f"{value}\n" for name, value in SYSCTLS.items()},
+        "etc/os-release": f'ID={OS_ID}\nVERSION_ID="{OS_VERSION}"\nPRETTY_NAME="{OS_IMAGE}"\n',
+        **{f"proc/sys/{name.replace('.', '/')}": f"{value}\n" for name, value in SYSCTLS.items()},
+        f"{dmi}/sys_vendor": f"{VENDOR}\n",
+        f"{dmi}/product_name": f"{INSTANCE_TYPE}\n",
+        f"{dmi}/product_serial": f"{serial_of(node)}\n",
+        f"{dmi}/bios_version": f"{BIOS_VERSION}\n",
     }
-    for index in range(NICS):
-        files[f"sys/class/infiniband/mlx5_{index}/board_id"] = f"{NIC_BOARD}\n"
-        files[f"sys/class/infiniband/mlx5_{index}/fw_ver"] = f"{NIC_FIRMWARE}\n"
+
+
+def _gpus(node: NodeTruth, dead_gpus: frozenset[int]) -> dict[str, str]:
+    files: dict[str, str] = {}
     for gpu in node.gpus:
+        files |= _pci(gpu.pci, "0x030200", GPU_DEVICE_ID)
         path = f"proc/driver/nvidia/gpus/{gpu.pci}/information"
         files[path] = _information(gpu, node.driver, dead=gpu.index in dead_gpus)
+    for index in range(NVSWITCHES):
+        files |= _pci(f"0000:{0xE0 + index:02x}:00.0", "0x068000", "0x22a3")
+    return files
+
+
+def _pci(address: str, pci_class: str, device: str) -> dict[str, str]:
+    path = f"sys/bus/pci/devices/{address}"
+    return {f"{path}/vendor": "0x10de\n", f"{path}/class": f"{pci_class}\n", f"{path}/device": f"{device}\n"}
+
+
+def _nics(node: NodeTruth) -> dict[str, str]:
+    files: dict[str, str] = {}
+    for index in range(NICS):
+        path = f"sys/class/infiniband/mlx5_{index}"
+        files[f"{path}/node_guid"] = f"{guid_of(node, index)}\n"
+        files[f"{path}/hca_type"] = f"{NIC_TYPE}\n"
+        files[f"{path}/board_id"] = f"{NIC_BOARD}\n"
+        files[f"{path}/fw_ver"] = f"{NIC_FIRMWARE}\n"
+        files[f"{path}/ports/1/link_layer"] = f"{NIC_LINK_LAYER}\n"
+        files[f"{path}/ports/1/rate"] = "400 Gb/sec (4X NDR)\n"
+        files[f"{path}/ports/1/state"] = "4: ACTIVE\n"
     return files
 
 

@@ -1,1 +1,1 @@
-"""What a Linux node is: collectors that read it, each reading classed for the fingerprint."""
+"""What a cluster is: server, nodes, images, releases, definitions, policies; and what differs between two looks."""

@@ -1,4 +1,4 @@
-"""The snapshot of one node: every collector, in a fixed order, none of which can take the others down."""
+"""The snapshot of the machine that Muster runs on: every collector, and NVML."""
 
 from __future__ import annotations
 
@@ -8,28 +8,19 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from muster.configure.snapshot import gpu, network, system
-from muster.configure.snapshot.machine import Findings, Machine
+from muster.inventory import nvml
+from muster.inventory.collect import COLLECTORS, collect
+from muster.inventory.machine import Findings, Machine
 from muster.resources.base import API_VERSION, Model
 from muster.resources.fingerprint import Reading, ReadingClass, class_digest, fingerprint
 
-COLLECTORS: tuple[tuple[str, Callable[[Machine], Findings]], ...] = (
-    ("os", system.os_release),
-    ("kernel", system.kernel),
-    ("sysctl", system.sysctls),
-    ("modules", system.modules),
-    ("firmware", system.firmware),
-    ("systemd", system.units),
-    ("gpu", gpu.gpus),
-    ("driver", gpu.driver),
-    ("net", network.ethernet),
-    ("rdma", network.rdma),
-)
-
 PROGRAM_TIMEOUT_S = 10.0
+KIND = "Snapshot"
 
 
 class UnknownReading(Model, frozen=True, kw_only=True):
+    """A reading that could not be had, and why."""
+
     name: str
     reason: str
 
@@ -38,7 +29,7 @@ class NodeSnapshot(Model, frozen=True, kw_only=True):
     """Readings sorted by name, what could not be read, and the digests that a certificate is bound to."""
 
     api_version: str = API_VERSION
-    kind: str = "Snapshot"
+    kind: str = KIND
     node: str
     taken_at: datetime
     fingerprint: str
@@ -48,20 +39,25 @@ class NodeSnapshot(Model, frozen=True, kw_only=True):
     readings: tuple[Reading, ...]
     unknown: tuple[UnknownReading, ...] = ()
 
+    def gpu_count(self) -> int | None:
+        """How many NVIDIA GPUs were found; None when that could not be read."""
+        value = next((r.value for r in self.readings if r.name == "gpu.count"), None)
+        return int(value) if value is not None and value.isdigit() else None
 
-def take(machine: Machine, node: str, now: datetime) -> NodeSnapshot:
-    """Run every collector over `machine`."""
-    readings: dict[str, Reading] = {}
-    unknown: list[UnknownReading] = []
-    for name, collector in COLLECTORS:
-        try:
-            findings = collector(machine)
-        except Exception as error:  # a bug in one collector must not hide what the others saw
-            findings = Findings()
-            findings.miss(name, f"the collector failed: {type(error).__name__}")
-        for reading in findings.readings:
-            readings.setdefault(reading.name, reading)
-        unknown += [UnknownReading(name=u.name, reason=u.reason) for u in findings.unknown]
+
+def take(
+    machine: Machine, node: str, now: datetime, *, ask_nvml: Callable[[], nvml.Answer] | None = None
+) -> NodeSnapshot:
+    """Run every collector over `machine`, and ask NVML where it is this machine's (`ask_nvml`)."""
+    found = collect(machine, COLLECTORS)
+    if ask_nvml is not None:
+        found = _with_nvml(found, ask_nvml)
+    return snapshot_of(found, node, now)
+
+
+def snapshot_of(found: Findings, node: str, now: datetime) -> NodeSnapshot:
+    """The snapshot of what was found. Of two readings with one name the first counts."""
+    readings = {reading.name: reading for reading in reversed(found.readings)}
     ordered = tuple(readings[name] for name in sorted(readings))
     kept = tuple(c for c in ReadingClass if c is not ReadingClass.VOLATILE)
     return NodeSnapshot(
@@ -70,8 +66,19 @@ def take(machine: Machine, node: str, now: datetime) -> NodeSnapshot:
         fingerprint=fingerprint(ordered).digest,
         digests={c.value: class_digest(ordered, (c,)) for c in kept},
         readings=ordered,
-        unknown=tuple(sorted(unknown, key=lambda u: u.name)),
+        unknown=tuple(
+            UnknownReading(name=name, reason=reason)
+            for name, reason in sorted({(unknown.name, unknown.reason) for unknown in found.unknown})
+        ),
     )
+
+
+def _with_nvml(found: Findings, ask_nvml: Callable[[], nvml.Answer]) -> Findings:
+    try:
+        return nvml.merge(found, ask_nvml())
+    except Exception as error:  # whatever NVML does, the readings of the files stay
+        found.miss("nvml", f"NVML could not be asked: {type(error).__name__}")
+        return found
 
 
 def this_machine() -> Machine:

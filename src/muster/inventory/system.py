@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 
-from muster.configure.snapshot.machine import Findings, Machine
+from muster.inventory.machine import Findings, Machine
+from muster.inventory.readings import ON_DEMAND_MODULES
 from muster.resources.fingerprint import ReadingClass
 
 SYSCTLS = (
@@ -19,6 +20,8 @@ SYSCTLS = (
     "net/ipv4/conf/all/arp_ignore",
     "net/ipv4/conf/all/rp_filter",
     "net/ipv4/ip_forward",
+    "net/ipv4/tcp_rmem",
+    "net/ipv4/tcp_wmem",
     "vm/max_map_count",
     "vm/nr_hugepages",
     "vm/overcommit_memory",
@@ -28,8 +31,8 @@ SYSCTLS = (
 """Settings that workloads on GPU nodes depend on. Counters below /proc/sys are left out: they change by themselves.
 `kernel/threads-max` is fixed at boot from the size of memory."""
 
-_BOOT_ONLY = ("root", "initrd", "BOOT_IMAGE")
-"""Parameters of the kernel that name this boot or disk, not a setting."""
+_BOOT_ONLY = ("root", "initrd", "BOOT_IMAGE", "resume", "ostree", "boot", "rd.luks.uuid")
+"""Parameters of the kernel that name a disk or an image: they differ between equal nodes and between boots."""
 
 MODULES = re.compile(
     r"(nvidia\w*|gdrdrv|mlx5_\w+|mlx4_\w+|ib_\w+|rdma_\w+|efa|irdma|bnxt_\w+|ice|lustre|gpfs\w*|nvme\w*)"
@@ -63,7 +66,7 @@ def os_release(machine: Machine) -> Findings:
             fields[key] = value.strip().strip("\"'")
     for key, name in (("ID", "os.id"), ("VERSION_ID", "os.version_id"), ("PRETTY_NAME", "os.name")):
         if fields.get(key):
-            findings.add(name, fields[key], ReadingClass.STACK)
+            findings.add(name, fields[key])
         elif key == "ID":
             findings.miss(name, f"{path} has no {key}")
     return findings
@@ -72,8 +75,8 @@ def os_release(machine: Machine) -> Findings:
 def kernel(machine: Machine) -> Findings:
     """Kernel version, command line without what names the boot, the boot itself."""
     findings = Findings()
-    machine.collect(findings, "proc/sys/kernel/osrelease", "kernel.version", ReadingClass.STACK)
-    machine.collect(findings, "proc/sys/kernel/random/boot_id", "boot.id", ReadingClass.VOLATILE)
+    machine.collect(findings, "proc/sys/kernel/osrelease", "kernel.version")
+    machine.collect(findings, "proc/sys/kernel/random/boot_id", "boot.id")
     try:
         text = machine.read("proc/cmdline")
     except OSError as error:
@@ -84,24 +87,31 @@ def kernel(machine: Machine) -> Findings:
     except ValueError:
         words = text.split()
     kept = [word for word in words if word.partition("=")[0] not in _BOOT_ONLY]
-    findings.add("kernel.cmdline", " ".join(kept), ReadingClass.CONFIG)
+    findings.add("kernel.cmdline", " ".join(kept))
     return findings
 
 
 def sysctls(machine: Machine) -> Findings:
+    """`sysctl.<name>` for SYSCTLS."""
     findings = Findings()
     for path in SYSCTLS:
-        machine.collect(findings, f"proc/sys/{path}", f"sysctl.{path.replace('/', '.')}", ReadingClass.CONFIG)
+        # A kernel without the setting has nothing to tell.
+        machine.collect(findings, f"proc/sys/{path}", f"sysctl.{path.replace('/', '.')}", required=False)
     return findings
 
 
 def modules(machine: Machine) -> Findings:
-    """Loaded kernel modules that matter to GPUs, fabrics and storage, with the version that they state."""
+    """Loaded kernel modules that matter to GPUs, fabrics and storage, with the version that they state.
+
+    Those that the first program loads are volatile: a node that begins to work is still the same node.
+    """
     findings = Findings()
     try:
         text = machine.read("proc/modules")
     except OSError as error:
-        findings.miss("modules", error)
+        built_in = isinstance(error, FileNotFoundError) and machine.exists("proc/sys/kernel/osrelease")
+        if not built_in:  # a kernel without loadable modules has no such file
+            findings.miss("modules", error)
         return findings
     for name in sorted({line.split()[0] for line in text.splitlines() if line.strip()}):
         if MODULES.fullmatch(name):
@@ -109,20 +119,21 @@ def modules(machine: Machine) -> Findings:
                 version = machine.read(f"sys/module/{name}/version")
             except OSError:
                 version = "loaded"
-            findings.add(f"module.{name}", version or "loaded", ReadingClass.STACK)
+            volatile = ReadingClass.VOLATILE if name in ON_DEMAND_MODULES else None
+            findings.add(f"module.{name}", version or "loaded", volatile)
     return findings
 
 
 def firmware(machine: Machine) -> Findings:
     """What the firmware says about the machine; absent on virtual machines without DMI."""
     findings = Findings()
-    for path, name, reading_class in (
-        ("sys_vendor", "system.vendor", ReadingClass.IDENTITY),
-        ("product_name", "system.product", ReadingClass.IDENTITY),
-        ("product_serial", "system.serial", ReadingClass.IDENTITY),
-        ("bios_version", "system.bios_version", ReadingClass.STACK),
+    for path, name in (
+        ("sys_vendor", "system.vendor"),
+        ("product_name", "system.product"),
+        ("product_serial", "system.serial"),
+        ("bios_version", "system.bios_version"),
     ):
-        machine.collect(findings, f"sys/class/dmi/id/{path}", name, reading_class, required=False)
+        machine.collect(findings, f"sys/class/dmi/id/{path}", name, required=False)
     return findings
 
 
@@ -142,6 +153,6 @@ def units(machine: Machine) -> Findings:
         unit = fields.get("Id", "")
         if unit not in UNITS or fields.get("LoadState") != "loaded":
             continue
-        findings.add(f"unit.{unit}.enabled", fields.get("UnitFileState") or "static", ReadingClass.CONFIG)
-        findings.add(f"unit.{unit}.active", fields.get("ActiveState", "unknown"), ReadingClass.VOLATILE)
+        findings.add(f"unit.{unit}.enabled", fields.get("UnitFileState") or "static")
+        findings.add(f"unit.{unit}.active", fields.get("ActiveState", "unknown"))
     return findings

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from muster.inventory.readings import class_of
 from muster.resources.fingerprint import Reading, ReadingClass
 
-MAX_FILE_BYTES = 1024 * 1024
-MAX_VALUE = 4096
+MAX_FILE_BYTES = 256 * 1024
+MAX_VALUE = 1024
 MAX_ENTRIES = 4096
 
 Run = Callable[[list[str]], str]
@@ -35,18 +36,30 @@ class Findings:
     readings: list[Reading] = field(default_factory=list)
     unknown: list[Unknown] = field(default_factory=list)
 
-    def add(self, name: str, value: str, reading_class: ReadingClass) -> None:
-        self.readings.append(Reading(name=name, value=printable(value), reading_class=reading_class))
+    def add(self, name: str, value: str, reading_class: ReadingClass | None = None) -> None:
+        """Keep a reading. Its class is that of the vocabulary unless the collector knows better."""
+        name = printable(name)
+        kept = class_of(name) if reading_class is None else reading_class
+        self.readings.append(Reading(name=name, value=printable(value), reading_class=kept))
 
     def miss(self, name: str, error: OSError | str) -> None:
+        """Say that `name` could not be read."""
         reason = error if isinstance(error, str) else (error.strerror or type(error).__name__)
-        self.unknown.append(Unknown(name, reason))
+        self.unknown.append(Unknown(printable(name), printable(reason)))
+
+    def extend(self, other: Findings) -> None:
+        self.readings += other.readings
+        self.unknown += other.unknown
+
+    def values(self) -> dict[str, str]:
+        """Name -> value; of two readings with one name the first counts."""
+        return {reading.name: reading.value for reading in reversed(self.readings)}
 
 
 def printable(text: str) -> str:
     """`text` on one line, control characters shown as `?`, at most MAX_VALUE characters."""
-    line = " ".join(text.split())[:MAX_VALUE]
-    return re.sub(r"[^\x20-\x7e\u00a0-\uffff]", "?", line)
+    line = " ".join(text[: MAX_VALUE * 4].split())[:MAX_VALUE]
+    return re.sub(r"[^\x20-\x7e\u00a0-\ud7ff\uf900-\uffef]", "?", line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +86,13 @@ class Machine:
         return Path((self.root / path.lstrip("/")).readlink()).name
 
     def collect(
-        self, findings: Findings, path: str, name: str, reading_class: ReadingClass, *, required: bool = True
+        self,
+        findings: Findings,
+        path: str,
+        name: str,
+        reading_class: ReadingClass | None = None,
+        *,
+        required: bool = True,
     ) -> None:
         """Add the text of a file as the reading `name`. A missing file is unknown only where it is `required`."""
         try:
