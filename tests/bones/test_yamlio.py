@@ -36,6 +36,11 @@ def test_text_that_another_reader_would_take_for_a_number_or_a_truth_value_is_qu
     assert yamlio.dumps({"v": text}) == f"v: '{text}'\n"
 
 
+@pytest.mark.parametrize("text", ["12:30", "22:22", "190:20:30", "1:30.5", "="])
+def test_what_is_text_to_helm_and_kubectl_is_text_here(text: str) -> None:
+    assert yamlio.loads(f"v: {text}", "text") == {"v": text}
+
+
 def test_a_date_stays_text() -> None:
     assert yamlio.loads("v: 2026-01-05", "text") == {"v": "2026-01-05"}
 
@@ -52,7 +57,12 @@ def test_a_date_stays_text() -> None:
         ("a: 1\n---\nb: 2\n", "more than 1 YAML document"),
         ("\x00", "not valid YAML"),
         ("[" * 100_000, "not valid YAML"),
-        ("a: 0o8_\nb: !!int x", "not valid YAML"),
+        ("a: 0o8_\nb: !!int x", "put text in quotes"),
+        (f"a: {'1' * 5000}", "put text in quotes"),
+        ("a: !!bool x", "put text in quotes"),
+        ("a: !!set {x}", "not valid YAML"),
+        ("a: !!omap [b: 1]", "not valid YAML"),
+        ("a: !!binary eA==", "not valid YAML"),
     ],
 )
 def test_bad_yaml_is_one_sentence(text: str, part: str) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from muster.inventory.machine import Machine
-from muster.inventory.node import NodeSnapshot, take, this_machine
+from muster.inventory.node import take, this_machine
+from muster.inventory.record import NodeSnapshot
 from muster.resources.fingerprint import ReadingClass
 
 NOW = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)

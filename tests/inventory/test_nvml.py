@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from muster.inventory import nvml
 from muster.inventory.machine import Findings, Machine
-from muster.inventory.node import NodeSnapshot, take
+from muster.inventory.node import take
 from muster.inventory.readings import NVML, VOCABULARY, class_of, known
+from muster.inventory.record import NodeSnapshot
 from muster.resources.fingerprint import ReadingClass
 from tests.inventory.conftest import Ask
 from tests.inventory.machines import put_hgx, put_system

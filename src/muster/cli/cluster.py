@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from muster.errors import BadInputError
-from muster.kube.api import KubeApi, NotFoundError, ResourceType
+from muster.errors import BadInputError, UnreachableError
+from muster.kube.api import ForbiddenError, KubeApi, NotFoundError, ResourceType
 
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M")
@@ -32,7 +32,16 @@ def with_cluster(kubeconfig: str | None, context: str | None, work: Callable[[Ku
 
     async def main() -> T:
         async with HttpApi.from_kubeconfig(kubeconfig, context) as api:
-            return await work(api)
+            try:
+                return await work(api)
+            except ForbiddenError as error:
+                if error.code != 401:
+                    raise
+                # The server says "Unauthorized" and nothing else.
+                raise UnreachableError(
+                    f"The API server {api.server} does not accept the login ({error}); log in again or give another "
+                    "kubeconfig or context."
+                ) from error
 
     return asyncio.run(main())
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from muster.errors import MusterError, UnreachableError
+from muster.errors import ExitCode, MusterError, UnreachableError
 
 Object = dict[str, Any]
 
@@ -38,6 +38,24 @@ NAMESPACES = ResourceType("", "v1", "namespaces", "Namespace", False)
 EVENTS = ResourceType("events.k8s.io", "v1", "events", "Event", True)
 CONFIG_MAPS = ResourceType("", "v1", "configmaps", "ConfigMap", True)
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases", "Lease", True)
+SECRETS = ResourceType("", "v1", "secrets", "Secret", True)
+PERSISTENT_VOLUME_CLAIMS = ResourceType("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True)
+DEPLOYMENTS = ResourceType("apps", "v1", "deployments", "Deployment", True)
+STATEFUL_SETS = ResourceType("apps", "v1", "statefulsets", "StatefulSet", True)
+DAEMON_SETS = ResourceType("apps", "v1", "daemonsets", "DaemonSet", True)
+JOBS = ResourceType("batch", "v1", "jobs", "Job", True)
+ENDPOINT_SLICES = ResourceType("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", True)
+API_SERVICES = ResourceType("apiregistration.k8s.io", "v1", "apiservices", "APIService", False)
+_ADMISSION = "admissionregistration.k8s.io"
+VALIDATING_WEBHOOKS = ResourceType(
+    _ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False
+)
+MUTATING_WEBHOOKS = ResourceType(
+    _ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False
+)
+ARGO_APPLICATIONS = ResourceType("argoproj.io", "v1alpha1", "applications", "Application", True)
+FLUX_HELM_RELEASES = ResourceType("helm.toolkit.fluxcd.io", "v2", "helmreleases", "HelmRelease", True)
+FLUX_HELM_REPOSITORIES = ResourceType("source.toolkit.fluxcd.io", "v1", "helmrepositories", "HelmRepository", True)
 POD_DISRUPTION_BUDGETS = ResourceType("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True)
 CRDS = ResourceType("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False)
 NODE_HEALTHS = ResourceType("muster.dev", "v1alpha1", "nodehealths", "NodeHealth", False)
@@ -78,7 +96,10 @@ class ListPage:
 
 
 class ApiError(MusterError):
-    """The API server answered with a Status of failure. `reason` is the machine-readable word of the Status."""
+    """The API server answered with a Status of failure. `reason` is the machine-readable word of the Status.
+
+    Each kind has the exit code that a verb ends with when nobody handles it (see docs/reference/exit-codes.md).
+    """
 
     def __init__(self, code: int, reason: str, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -90,33 +111,49 @@ class ApiError(MusterError):
 class NotFoundError(ApiError):
     """404: no such object."""
 
+    exit_code = ExitCode.BAD_INPUT
+
 
 class AlreadyExistsError(ApiError):
     """409 AlreadyExists: create found the name taken."""
+
+    exit_code = ExitCode.BAD_INPUT
 
 
 class ConflictError(ApiError):
     """409 Conflict: the object changed since it was read, or another manager owns a field."""
 
+    exit_code = ExitCode.NOT_SATISFIED
+
 
 class GoneError(ApiError):
     """410: the resource version is too old; list again."""
+
+    exit_code = ExitCode.UNREACHABLE
 
 
 class InvalidError(ApiError):
     """400 or 422: the server refuses the object."""
 
+    exit_code = ExitCode.BAD_INPUT
+
 
 class ForbiddenError(ApiError):
-    """401 or 403."""
+    """401 (the login is refused) or 403 (this user may not do it)."""
+
+    exit_code = ExitCode.UNREACHABLE
 
 
 class TooManyRequestsError(ApiError):
     """429: the server is busy, or a PodDisruptionBudget forbids an eviction now."""
 
+    exit_code = ExitCode.UNREACHABLE
+
 
 class ServerError(ApiError):
     """5xx: the outcome of a write is unknown."""
+
+    exit_code = ExitCode.UNREACHABLE
 
 
 class ConnectionLostError(UnreachableError):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from muster.configure.snapshot.model import NodeEntry
 from muster.configure.snapshot.nodes import expected_gpus
-from muster.inventory.node import UnknownReading
+from muster.inventory.record import UnknownReading
 from muster.resources.fingerprint import Reading
 from muster.resources.node_health import Observed
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from muster.configure.snapshot.model import ClusterSnapshot, Item, NodeEntry
 from muster.configure.snapshot.nodes import label_class, taint_class
 from muster.errors import BadInputError
-from muster.inventory.node import NodeSnapshot, UnknownReading
+from muster.inventory.record import NodeSnapshot, UnknownReading
 from muster.resources.base import Model
 from muster.resources.fingerprint import Reading, ReadingClass
 

@@ -11,8 +11,8 @@ from muster import yamlio
 from muster.configure.snapshot import model
 from muster.configure.snapshot.model import ClusterSnapshot
 from muster.errors import BadInputError
-from muster.inventory import node
-from muster.inventory.node import NodeSnapshot
+from muster.inventory import record
+from muster.inventory.record import NodeSnapshot
 from muster.resources.base import API_VERSION, from_object, to_object
 from muster.resources.fingerprint import class_digest, fingerprint
 
@@ -38,7 +38,7 @@ def read_snapshot(path: Path) -> NodeSnapshot | ClusterSnapshot:
     """The snapshot in a YAML or JSON file. Raises BadInputError in one sentence, also for one edited by hand."""
     content = _load(path)
     kinds: dict[str, type[NodeSnapshot] | type[ClusterSnapshot]] = {
-        node.KIND: NodeSnapshot,
+        record.KIND: NodeSnapshot,
         model.KIND: ClusterSnapshot,
     }
     kind = content.get("kind") if isinstance(content, dict) else None

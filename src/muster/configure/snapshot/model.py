@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from muster.inventory.node import UnknownReading
+from muster.inventory.record import UnknownReading
 from muster.resources.base import API_VERSION, Model
 from muster.resources.fingerprint import Reading
 

@@ -12,7 +12,7 @@ import msgspec
 from muster.configure.live.helm_release import HelmRelease
 from muster.configure.snapshot.model import Item
 from muster.configure.snapshot.values import readings_of
-from muster.inventory.node import UnknownReading
+from muster.inventory.record import UnknownReading
 from muster.resources.fingerprint import Reading, ReadingClass
 
 STACK, CONFIG, VOLATILE = ReadingClass.STACK, ReadingClass.CONFIG, ReadingClass.VOLATILE

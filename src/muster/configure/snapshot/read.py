@@ -29,7 +29,7 @@ from muster.configure.snapshot.objects import (
     uses_of,
 )
 from muster.errors import BadInputError, UnreachableError
-from muster.inventory.node import UnknownReading
+from muster.inventory.record import UnknownReading
 from muster.kube.api import (
     CRDS,
     LEASES,
