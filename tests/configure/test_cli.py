@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from muster import yamlio
 from muster.cli.group import run
 from muster.configure import lock
+from muster.configure.snapshot.file import content_of
+from muster.inventory.record import NodeSnapshot, UnknownReading
+from muster.resources.fingerprint import Reading, ReadingClass, class_digest, fingerprint
 from tests.configure.cases import H100_EKS, recipe_of
 
 ARGS = [part for key, value in H100_EKS.items() for part in (f"--{key}", value)]
@@ -54,40 +58,142 @@ def test_diff(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "nodewright-operator:estimatedNodeCount: (absent) -> 8" in capsys.readouterr().out
 
 
-def test_bundle(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for deployer in ("helm", "argocd"):
-        target = tmp_path / deployer
-        assert run(["bundle", str(recipe), "--deployer", deployer, "-o", str(target), "--set", "nfd:a=1"]) == 0
-        assert run(["bundle", "verify", str(target)]) == 0
-        assert "unchanged" in capsys.readouterr().out
-        assert yamlio.load(target / "bundle.yaml")["set"] == ["nfd:a=1"]
-    (target / "README.md").write_text("")
-    assert run(["bundle", "verify", str(target)]) == 3
-    assert "README.md was changed" in capsys.readouterr().err
+def test_the_recipe_as_json_and_yaml(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["recipe", *ARGS, "-o", "yaml"]) == 0
+    assert capsys.readouterr().out == recipe.read_text()
+    assert run(["recipe", *ARGS, "-o", "json"]) == 0
+    printed = capsys.readouterr().out
+    assert run(["recipe", *ARGS, "-o", str(tmp_path / "recipe.json")]) == 0
+    assert (tmp_path / "recipe.json").read_text() == printed
+    assert json.loads(printed)["digest"] == lock.read(recipe).digest
+    assert lock.read(tmp_path / "recipe.json") == lock.read(recipe)
 
 
-def test_bundle_with_a_manifest(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    manifest = tmp_path / "tuning.yaml"
-    manifest.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n")
-    command = ["bundle", str(recipe), "--deployer", "argocd", "--repo", "https://git.example.com/x.git"]
-    supply = ["--manifest", f"nodewright-customizations/tuning.yaml={manifest}"]
-    assert run([*command, "-o", str(tmp_path / "b"), *supply]) == 0
-    assert "Supply" not in capsys.readouterr().err
-    app = yamlio.load(next((tmp_path / "b/applications").glob("*nodewright-customizations.yaml")))
-    assert app["spec"]["source"]["repoURL"] == "https://git.example.com/x.git"
-    manifest.write_text("just text")
-    assert run([*command, "-o", str(tmp_path / "c"), *supply]) == 2
-    assert not (tmp_path / "c").exists()
+def test_explain_edges(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["recipe", "explain", "kube-prometheus-stack.dependsOn", *ARGS, "-o", "json"]) == 0
+    entries = {entry["path"].rpartition(".")[2]: entry["value"] for entry in json.loads(capsys.readouterr().out)}
+    assert entries == {"prometheus-operator-crds": "declared", "aws-ebs-csi-driver": "inferred"}
 
 
-def test_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["snapshot", "--node", "-o", "json"]) == 0
-    first = json.loads(capsys.readouterr().out)
-    assert run(["snapshot", "--node", "--file", str(tmp_path / "s.yaml")]) == 0
-    assert (first["apiVersion"], first["kind"]) == ("muster.dev/v1alpha1", "Snapshot")
-    assert yamlio.load(tmp_path / "s.yaml")["fingerprint"] == first["fingerprint"]
-    assert run(["snapshot", "--node"]) == 0
-    assert "fingerprint of" in capsys.readouterr().out
+POOLS = [
+    "--service", "eks", "--intent", "training",
+    "--pool", "train:accelerator=h100,os=ubuntu", "--pool", "small:accelerator=rtx-pro-6000,os=ubuntu",
+]  # fmt: skip
+SETTLE = ["--settle", "gpu-operator:gdrcopy.enabled=@train"]
+
+
+def test_pools(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "pools.yaml"
+    assert run(["recipe", *POOLS, "-o", str(path)]) == 2
+    assert "gpu-operator:gdrcopy.enabled is not set for pool small and true for pool train" in capsys.readouterr().err
+    assert not path.exists()
+    assert run(["recipe", *POOLS, *SETTLE, "-o", str(path)]) == 0
+    assert [pool.name for pool in lock.read(path).pools] == ["small", "train"]
+    assert run(["recipe", "check", str(path), "-o", "json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["pools"]) == ["small", "train"]
+    assert run(["recipe", "explain", "gpu-operator:gdrcopy.enabled", "--recipe", str(path)]) == 0
+    assert "by --settle gpu-operator:gdrcopy.enabled" in capsys.readouterr().out
+
+
+def test_diff_with_an_exit_code(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.yaml"
+    assert run(["recipe", *ARGS, "--nodes", "8", "-o", str(other)]) == 0
+    assert run(["recipe", "diff", str(recipe), str(other), "--exit-code"]) == 3
+    assert run(["recipe", "diff", str(recipe), str(recipe), "--exit-code"]) == 0
+    assert "The recipes are equal." in capsys.readouterr().out
+
+
+def node_snapshot(path: Path, unknown: tuple[UnknownReading, ...] = (), **values: str) -> None:
+    named = {name.replace("_", ".", 1): value for name, value in values.items()}
+    readings = tuple(
+        Reading(name=name, value=value, reading_class=ReadingClass.STACK) for name, value in sorted(named.items())
+    )
+    snapshot = NodeSnapshot(
+        node="gpu-1",
+        taken_at=datetime(2026, 9, 1, tzinfo=UTC),
+        fingerprint=fingerprint(readings).digest,
+        digests={"stack": class_digest(readings, [ReadingClass.STACK])},
+        readings=readings,
+        unknown=unknown,
+    )
+    path.write_text(yamlio.dumps(content_of(snapshot)))
+
+
+def test_check_against_a_snapshot(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "s.yaml"
+
+    def answers() -> tuple[int, dict[str, str]]:
+        code = run(["recipe", "check", str(recipe), "--snapshot", str(path), "-o", "json"])
+        found = json.loads(capsys.readouterr().out)["constraints"]
+        return code, {entry["constraint"]: entry["answer"] for entry in found}
+
+    fits = {"kernel.version": "passed", "os.id": "passed", "os.version_id": "passed"}
+    node_snapshot(path, os_id="ubuntu", os_version_id="24.04", kernel_version="6.8.0-1028-aws")
+    assert answers() == (0, fits)
+    node_snapshot(path, os_id="ubuntu", os_version_id="24.04", kernel_version="5.14.0-503.el9")
+    assert answers() == (3, fits | {"kernel.version": "failed"})
+    hidden = UnknownReading(name="kernel.version", reason="permission denied")
+    node_snapshot(path, (hidden,), os_id="ubuntu", os_version_id="24.04")
+    assert answers() == (3, fits | {"kernel.version": "unknown"})
+    assert run(["recipe", "check", str(recipe), "--snapshot", str(path)]) == 3
+    said = capsys.readouterr().out
+    assert "the file is fine, 1 of 3 constraints not satisfied" in said
+    assert "unknown node gpu-1: kernel.version >= 6.8 (permission denied)" in said
+    path.write_text("kind: Other\n")
+    assert run(["recipe", "check", str(recipe), "--snapshot", str(path)]) == 2
+    assert "is no snapshot" in capsys.readouterr().err
+
+
+def test_layers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    layer = tmp_path / "acme"
+    (layer / "components").mkdir(parents=True)
+    (layer / "layer.yaml").write_text(
+        "apiVersion: muster.dev/v1alpha1\nkind: CatalogueLayer\nname: acme\ndescription: test\n"
+    )
+    (layer / "components" / "gpu-operator.yaml").write_text("values: {driver: {version: 580.200.01}}\n")
+    file = tmp_path / "r.yaml"
+    assert run(["recipe", *ARGS, "--catalogue", str(layer), "-o", str(file)]) == 0
+    assert [entry.name for entry in lock.read(file).layers] == ["acme"]
+    command = ["recipe", "explain", "gpu-operator:driver.version", "--recipe", str(file)]
+    assert run([*command, "--catalogue", str(layer)]) == 0
+    said = capsys.readouterr().out
+    assert 'set to "580.173.02" by components/gpu-operator.yaml' in said
+    assert 'by layer acme: components/gpu-operator.yaml, replacing "580.173.02"' in said
+    assert run(command) == 2
+    assert "resolved with the layer acme (sha256:" in capsys.readouterr().err
+    assert run(["recipe", "list", "--catalogue", str(layer), "-o", "json"]) == 0
+
+
+def test_a_value_that_the_chart_does_not_know_is_refused(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = yamlio.load(recipe)
+    operator = next(c for c in content["components"] if c["name"] == "gpu-operator")
+    operator["values"]["driver"]["versoin"] = "1"
+    content["digest"] = lock.digest_of(content)
+    path = tmp_path / "typo.yaml"
+    path.write_text(yamlio.dumps(content))
+    assert run(["recipe", "check", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "has no value gpu-operator:driver.versoin" in said
+    assert "driver.version" in said
+
+
+def test_edges_that_inference_does_not_say_are_refused(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = yamlio.load(recipe)
+    stack = next(c for c in content["components"] if c["name"] == "kube-prometheus-stack")
+    stack["dependsOn"].remove("aws-ebs-csi-driver")
+    del stack["inferred"]
+    content["digest"] = lock.digest_of(content)
+    path = tmp_path / "forged.yaml"
+    path.write_text(yamlio.dumps(content))
+    assert run(["recipe", "check", str(path)]) == 2
+    assert (
+        "'kube-prometheus-stack': its inferred edges are none and should be aws-ebs-csi-driver"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +205,12 @@ def test_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["recipe", "--accelerator", "h100", "--profile", "x"], 2, "name=value"),
         (["recipe", "--accelerator", "h100", "-o", "FOLDER"], 2, "is a folder"),
         (["recipe", "--accelerator", "h100", "-o", "FOLDER/no/where.yaml"], 2, "Cannot write"),
-        (["recipe", "--accelerator", "h100", "--catalogue", "x"], 2, "--catalogue"),
+        (["recipe", "--accelerator", "h100", "--catalogue", "FOLDER/missing"], 2, "missing"),
+        (["recipe", "--pool", "a"], 2, "malformed"),
+        (["recipe", "--pool", "a:accelerator=h100", "--pool", "b:accelerator=h10"], 2, "Pool 'b'"),
+        (["recipe", "--accelerator", "h100", "--settle", "a:b=c"], 2, "belong to pools"),
+        (["recipe", "check", "RECIPE", "--snapshot", "FOLDER/missing"], 2, "Cannot read"),
+        (["recipe", "check", "RECIPE", "--snapshot", "BOMB"], 2, "aliases are not accepted"),
         (["recipe", "check", "FOLDER/missing.yaml"], 2, "Cannot read"),
         (["recipe", "check", "FOLDER"], 2, "Cannot read"),
         (["recipe", "check", "EDITED"], 2, "changed after it was locked"),
@@ -108,29 +219,12 @@ def test_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["recipe", "check", "BINARY"], 2, "not valid YAML"),
         (["recipe", "explain", "nope", "--accelerator", "h100"], 2, "sets nothing"),
         (["recipe", "explain", "x", "--accelerator", "h100", "--recipe", "RECIPE"], 2, "either the file"),
-        (["bundle", "EDITED", "--deployer", "helm", "-o", "OUT"], 2, "changed after it was locked"),
-        (["bundle", "RECIPE", "--deployer", "flux", "-o", "OUT"], 2, "flux is not rendered yet"),
-        (["bundle", "RECIPE", "--deployer", "magic", "-o", "OUT"], 2, "magic"),
-        (["bundle", "RECIPE", "--deployer", "helm", "-o", "FOLDER"], 2, "holds no bundle"),
-        (["bundle", "RECIPE", "--deployer", "helm", "-o", "OUT", "--repo", "https://a/b"], 2, "belong to"),
-        (["bundle", "RECIPE", "--deployer", "helm", "-o", "OUT", "--set", "nfd:password=x"], 2, "secret"),
-        (["bundle", "RECIPE", "--deployer", "helm", "-o", "OUT", "--manifest", "x=/nope"], 2, "Cannot read"),
         (["recipe", "foo"], 2, "No such command 'foo'"),
         (["recipe", "--service", "metal3"], 2, "muster recipe list"),
-        (["recipe", "--platform", "kueue"], 2, "not usable yet"),
+        (["recipe", "--platform", "kueue"], 2, "state also service and accelerator and intent"),
         (["recipe", "--accelerator", "h100", "-o", "x" * 300], 2, "File name too long"),
         (["recipe", "--accelerator", "h100", "-o", "/dev/full"], 2, "No space left"),
         (["recipe", "check", "/dev/zero"], 2, "larger than"),
-        (["bundle", "RECIPE", "--deployer", "helm", "-o", "."], 2, "no name of a folder"),
-        (["bundle", "RECIPE", "--deployer", "helm", "-o", "x" * 300], 2, "File name too long"),
-        (["bundle", "RECIPE", "--deployer", "helm", "-o", "LINK"], 2, "symbolic link"),
-        (["bundle", "RECIPE", "--deployer", "helm", "-o", "OUT", "--set", "nfd:x=1.30"], 2, "inner quotes"),
-        (["bundle", "RECIPE", "--deployer", "helm", "-o", "OUT", "--set", 'nfd:x="\\ud800"'], 2, "surrogate"),
-        (["bundle", "RECIPE", "--deployer", "helm", "-o", "OUT", "--set", 'nfd:x={"a":1,"a":2}'], 2, "twice"),
-        (["bundle", "RECIPE", "--deployer", "helm", "-o", "OUT", "--set", "gpu-operator:driver=1"], 2, "is a map"),
-        (["bundle", "verify", "FOLDER"], 2, "not a bundle"),
-        (["bundle", "verify", "FOLDER/missing"], 2, "not a folder"),
-        (["snapshot"], 2, "--node"),
     ],
 )  # fmt: skip
 def test_bad_input(
@@ -180,13 +274,3 @@ def test_an_interrupted_write_leaves_the_old_recipe(recipe: Path, monkeypatch: p
     assert run(["recipe", "--accelerator", "h100", "-o", str(recipe)]) == 130
     assert recipe.read_bytes() == before
     assert list(recipe.parent.iterdir()) == [recipe]
-
-
-def test_doubtful_overrides_are_allowed_and_pointed_out(
-    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["bundle", str(recipe), "--deployer", "helm", "-o", str(tmp_path / "b")]
-    assert run([*command, "--set", "gpu-operator:driver.versio=x", "--set", "nfd:enabled=false"]) == 0
-    said = capsys.readouterr().err
-    assert "did you mean driver.version?" in said
-    assert "nfd is left out, and in the recipe gpu-operator comes after it" in said

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from muster.configure.constraints import KINDS, demand, kind_of, narrow
+from muster.configure.constraints import KINDS, NODE_NAMES, Constraint, Kind, demand, kind_of, narrow
 from muster.errors import BadInputError
 
 
@@ -39,3 +41,64 @@ def test_unknown_name_gets_a_suggestion() -> None:
     with pytest.raises(BadInputError, match=r"kubernetes\.version"):
         kind_of("kubernetes.versoin")
     assert all(kind_of(name) for name in KINDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("kubernetes.version", ">= 1.35 < 1.30", "No version satisfies"),
+        ("kubernetes.version", "1.30 1.31", "No version satisfies"),
+        ("nodes.gpu.label", "a", "key=value or !key"),
+        ("nodes.gpu.label", "!a=b", "key=value or !key"),
+        ("nodes.gpu.label", "a=1 a=2", "No node can have"),
+        ("nodes.gpu.label", "a=1 !a", "No node can have"),
+    ],
+)
+def test_a_demand_that_nothing_satisfies_is_refused(name: str, text: str, message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
+        demand(name, text, "overlays/a.yaml")
+
+
+TEXTS = {
+    Kind.KUBERNETES: [">= 1.30", "> 1.30", "< 1.34 || >= 1.35.0-gke.7", "<= 1.34.3", "!= 1.33", ">= 1.32.0-0", "any"],
+    Kind.CHART: [">= v25.10.0", "< 27.0.0", "!= 26.7.0", ">= 26.7.0-rc.1", "~26.3"],
+    Kind.DRIVER: [">= 580.95.05", "< 580.173.02", "!= 580.95.05.01", ">= 570"],
+    Kind.KERNEL: [">= 6.8", "< 7.0.0-rc3", ">= 6.8.0-1028-aws", "!= 6.11"],
+    Kind.NUMBER: [">= 300", "<= 2000", ">= 744.71", "!= 500"],
+    Kind.TEXT: ["ubuntu", "ol"],
+    Kind.LABEL: ["a=1", "!b", "a=1 c=2", "a=2", "!a  b=3"],
+}
+
+
+@st.composite
+def three_demands(draw: st.DrawFn) -> tuple[str, list[str]]:
+    name = draw(st.sampled_from(sorted(KINDS)))
+    return name, [draw(st.sampled_from(TEXTS[kind_of(name)])) for _ in range(3)]
+
+
+def together(name: str, *texts: str) -> str:
+    """What holds after all demands, or `nothing`."""
+    current: Constraint | None = None
+    try:
+        for text in texts:
+            current = narrow(current, name, text, f"file of {text}")
+    except BadInputError:
+        return "nothing"
+    return "" if current is None else current.value
+
+
+@given(three_demands())
+def test_narrowing_is_commutative_associative_and_idempotent(case: tuple[str, list[str]]) -> None:
+    name, (a, b, c) = case
+    assert together(name, a, b) == together(name, b, a)
+    assert together(name, a, b, c) == together(name, c, b, a) == together(name, b, a, c)
+    assert together(name, a, a) == together(name, a)
+    ab = together(name, a, b)
+    if ab != "nothing":
+        assert together(name, ab, c) == together(name, a, b, c)
+        assert together(name, ab, a) == ab
+
+
+def test_constraints_of_nodes_are_known_names() -> None:
+    assert set(KINDS) >= NODE_NAMES
+    assert "kubernetes.version" not in NODE_NAMES

@@ -47,7 +47,10 @@ def relocked(recipe: Recipe, old: str, new: str) -> str:
     text = lock.write(recipe)
     assert old in text
     content = yamlio.loads(text.replace(old, new, 1), "test")
-    content["digest"] = lock.digest_of(content)
+    try:
+        content["digest"] = lock.digest_of(content)
+    except OverflowError:
+        content["digest"] = "sha256:none"
     return yamlio.dumps(content)
 
 
@@ -60,6 +63,7 @@ def relocked(recipe: Recipe, old: str, new: str) -> str:
         ("  - cert-manager\n", "  - nowhere\n", "not part of the recipe"),
         ("timeoutS: 600", "timeoutS: 0", "timeoutS"),
         ("criteria:", "kriteria:", "understands"),
+        ("timeoutS: 600", "timeoutS: 1" + "0" * 30, "64 bits"),
     ],
 )
 def test_what_cannot_be_deployed_is_refused(old: str, new: str, message: str) -> None:

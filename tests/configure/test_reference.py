@@ -19,8 +19,18 @@ RAISED_TO_1_32 = {
 }  # fmt: skip
 # Newer catalogues carry the driver installer in every GKE recipe, off unless the profile turns it on.
 EXTRA_DISABLED = {name: ["gcp-driver-installer"] for name in NAMES if "-gke-cos-" in name}
-# The volume claims of these components wait for the provisioner on EKS.
-INFERRED_ON_EKS = {"kube-prometheus-stack", "dynamo-platform", "slurm-accounting-mariadb"}
+# Edges that the reference lacks, by (component, what it waits for): a stricter order by design. All orders and levels
+# of the reference hold all the same.
+CRDS = "dcgmExporter.serviceMonitor.enabled makes objects of servicemonitors.monitoring.coreos.com"
+STRICTER = {
+    ("gpu-operator", "prometheus-operator-crds"): CRDS,
+    ("kube-prometheus-stack", "aws-ebs-csi-driver"): (
+        "the volume claim at prometheus.prometheusSpec.storageSpec.volumeClaimTemplate.spec needs a provisioner"
+    ),
+    ("dynamo-platform", "aws-ebs-csi-driver"): "a volume claim of the chart needs a provisioner",
+    ("k8s-nim-operator", "nfd"): "nfd.nodeFeatureRules.deviceID makes objects of nodefeaturerules.nfd.k8s-sigs.io",
+    ("slurm-accounting-mariadb", "aws-ebs-csi-driver"): "the volume claim at mariadb.storage needs a provisioner",
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -60,11 +70,9 @@ def test_constraints(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_inferred_edges(name: str) -> None:
     recipe = recipe_of(name)
-    inferred = {c.name for c in recipe.components if c.inferred}
-    if leaf(name)["criteria"].get("service") == "eks":
-        assert inferred == INFERRED_ON_EKS & {c.name for c in recipe.components}
-    else:
-        assert inferred == set()
+    names = {c.name for c in recipe.components}
+    inferred = {(c.name, needed): why for c in recipe.components for needed, why in c.inferred.items()}
+    assert inferred == {edge: why for edge, why in STRICTER.items() if {*edge} <= names}
 
 
 def test_the_table_is_whole() -> None:

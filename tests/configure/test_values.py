@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -10,7 +11,18 @@ from hypothesis import strategies as st
 
 from muster import yamlio
 from muster.configure.lint import lint_values
-from muster.configure.values import ABSENT, get, leaves, merge, parse_path, parse_value, path_text, put
+from muster.configure.values import (
+    ABSENT,
+    get,
+    leaves,
+    merge,
+    parse_path,
+    parse_value,
+    path_text,
+    put,
+    same,
+    whole_leaves,
+)
 from muster.errors import BadInputError
 
 scalars = (
@@ -148,3 +160,62 @@ def test_lint(values: dict[str, Any], bad: bool) -> None:
             lint_values("some-component", values, "test")
     else:
         assert lint_values("some-component", values, "test") is None  # type: ignore[func-returns-value]
+
+
+maps = st.dictionaries(st.text(min_size=1), trees, max_size=3)
+
+
+@given(maps, maps)
+def test_laws_of_merging(target: dict[str, Any], patch: dict[str, Any]) -> None:
+    """The patch holds afterwards, what it does not touch stays, and nothing is shared or recorded wrongly."""
+    before = yamlio.dumps(target), yamlio.dumps(patch)
+    merged = copy.deepcopy(target)
+    recorded: dict[tuple[str, ...], Any] = {}
+    merge(merged, patch, lambda path, value, _present: recorded.__setitem__(path, value))
+    assert before == (yamlio.dumps(target), yamlio.dumps(patch))
+    for path, value in whole_leaves(patch):
+        if value != {}:
+            assert same(get(merged, path), value)
+    for path, value in recorded.items():
+        assert value == {} or same(get(merged, path), value)
+    touched = [path for path, _ in whole_leaves(patch)]
+    for path, value in whole_leaves(target):
+        if not any(path[: len(t)] == t or t[: len(path)] == path for t in touched):
+            assert same(get(merged, path), value)
+    alone: dict[str, Any] = {}
+    merge(alone, patch)
+    assert same(alone, patch)
+    nothing = copy.deepcopy(target)
+    merge(nothing, {})
+    assert same(nothing, target)
+
+
+@given(maps, st.lists(st.text(min_size=1).filter(lambda t: not t.startswith("[")), min_size=1, max_size=3), scalars)
+def test_what_was_put_is_there(values: dict[str, Any], keys: list[str], value: Any) -> None:
+    path = tuple(keys)
+    before = copy.deepcopy(values)
+    try:
+        put(values, path, value)
+    except BadInputError:
+        return
+    assert same(get(values, path), value)
+    for other, kept in whole_leaves(before):
+        if not (other[: len(path)] == path or path[: len(other)] == other):
+            assert same(get(values, other), kept)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        (1, True, False),
+        (1, 1.0, False),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
+        ([1, 2], [2, 1], False),
+        (None, ABSENT, False),
+        (ABSENT, ABSENT, True),
+        ("1", 1, False),
+    ],
+)
+def test_same(one: Any, other: Any, equal: bool) -> None:
+    assert same(one, other) is equal
+    assert copy.deepcopy(ABSENT) is ABSENT

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from muster.configure.catalogue import Crds, Health
+from muster.configure.live.assess import assess
+from muster.configure.live.kinds import Meta
+from muster.configure.live.nodes import read_confirmed
+from muster.configure.live.state import LiveNode, LiveState
+from muster.configure.plan import plan
 from muster.configure.recipe import Pool
+from muster.errors import BadInputError
 from muster.kube.api import (
     CRDS,
     NODES,
@@ -22,6 +30,7 @@ from muster.resources.baseline import AssertionResult
 from muster.sim.inprocess import InProcessApi
 from tests.live.bed import (
     APPS,
+    GPU_NODE,
     World,
     component,
     container,
@@ -484,6 +493,26 @@ def test_constraints_hold_against_cluster_and_nodes(name: str, text: str, result
     found = judge(constraint(name, text), setup)[f"constraint/{name}"]
     assert found.result is result
     assert ("gpu-1" in found.message) == (result is not PASSED and not name.startswith("kubernetes"))
+
+
+@pytest.mark.parametrize(("value", "result"), [("None", PASSED), ("Install", FAILED)])
+def test_what_only_the_cloud_tells_a_person_can_vouch_for(value: str, result: AssertionResult) -> None:
+    name = "aks.gpu-pools.gpu-driver"
+    recipe = constraint(name, "None")
+    live = LiveState(
+        now=datetime(2026, 1, 5, tzinfo=UTC), nodes=(LiveNode(metadata=Meta(name="a", labels=GPU_NODE)),)
+    )
+    said = replace(live, confirmed=read_confirmed([f"{name}={value}"]))
+    found = {a.name: a.result for a in assess(recipe, plan(recipe), said)}
+    assert found[f"constraint/{name}"] is result
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "aks.gpu-pools.gpu-driver=", "kubernetes.version=1.34", "driver.version=1"]
+)
+def test_what_the_cluster_tells_nobody_vouches_for(text: str) -> None:
+    with pytest.raises(BadInputError, match="--confirm"):
+        read_confirmed([text])
 
 
 def test_figures_of_tests_are_not_for_the_cluster() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +28,24 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Wait until all hold, at most so long; exit code 5 when the time runs out.",
 )
+@click.option(
+    "--confirm",
+    "confirmed",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Vouch for a constraint that nothing in the cluster tells, such as aks.gpu-pools.gpu-driver=Install.",
+)
 @click.option("--all", "everything", is_flag=True, help="Show in the table what passed, too.")
 @format_option
 @cluster_options
 def assert_(
-    recipe: str, wait_s: float | None, everything: bool, output: Format, kubeconfig: str | None, context: str | None
+    recipe: str,
+    wait_s: float | None,
+    confirmed: tuple[str, ...],
+    everything: bool,
+    output: Format,
+    kubeconfig: str | None,
+    context: str | None,
 ) -> int:
     """Check the live cluster against RECIPE, or against a bundle with its changes (--set and the like).
 
@@ -40,13 +53,15 @@ def assert_(
     failed or is unknown, 4 when the cluster cannot be reached, 5 when --wait ran out.
     """
     from muster.cli.environment import clock_from_environment
+    from muster.configure.live.nodes import read_confirmed
     from muster.configure.opened import open_either
 
+    vouched = read_confirmed(confirmed)
     opened = open_either(Path(recipe))
     clock = clock_from_environment()
 
     async def work(api: KubeApi) -> tuple[Sequence[Assertion], bool]:
-        return await look(api, opened, clock, wait_s, lambda line: click.echo(f"muster: {line}", err=True))
+        return await look(api, opened, clock, wait_s, lambda line: click.echo(f"muster: {line}", err=True), vouched)
 
     found, late = with_cluster(kubeconfig, context, work)
     emit(as_plain(recipe, opened, found), output, lambda content: _print_table(content, everything))
@@ -59,11 +74,17 @@ def assert_(
 
 
 async def look(
-    api: KubeApi, opened: OpenedBundle, clock: Clock, wait_s: float | None, tell: Callable[[str], None]
+    api: KubeApi,
+    opened: OpenedBundle,
+    clock: Clock,
+    wait_s: float | None,
+    tell: Callable[[str], None],
+    confirmed: Mapping[str, str] | None = None,
 ) -> tuple[Sequence[Assertion], bool]:
     """The assertions, and whether `wait_s` ran out before all of them passed. `tell` receives the progress."""
     import asyncio
     from contextlib import aclosing
+    from dataclasses import replace
     from functools import partial
 
     from muster.configure.live.assess import assess
@@ -74,7 +95,7 @@ async def look(
     if wait_s is None:
         version = await kubernetes_version(api)
         state = await read(api, opened.recipe, opened.plan, now=clock.now(), kubernetes_version=version)
-        return assess(opened.recipe, opened.plan, state), False
+        return assess(opened.recipe, opened.plan, replace(state, confirmed=confirmed or {})), False
     found: Sequence[Assertion] = ()
     looked, done = asyncio.Event(), asyncio.Event()
 
@@ -86,7 +107,7 @@ async def look(
                 if isinstance(state, Outage):
                     tell(state.reason)
                     continue
-                found = assess(opened.recipe, opened.plan, state)
+                found = assess(opened.recipe, opened.plan, replace(state, confirmed=confirmed or {}))
                 looked.set()
                 open_ = [a for a in found if a.result is not AssertionResult.PASSED]
                 if not open_:

@@ -30,13 +30,21 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
     metavar="KEY=VALUE",
     help="Compare only nodes with these labels; every node with GPUs without it.",
 )
-def baseline(source: str, name: str, interval_s: float, labels: tuple[str, ...]) -> None:
+@click.option(
+    "--confirm",
+    "confirmed",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Vouch for a constraint that nothing in the cluster tells, such as aks.gpu-pools.gpu-driver=Install.",
+)
+def baseline(source: str, name: str, interval_s: float, labels: tuple[str, ...], confirmed: tuple[str, ...]) -> None:
     """Print a Baseline for RECIPE, or for BUNDLE with its --set values and manifests.
 
     Apply it with 'kubectl apply --server-side -f -'; the controller then compares the cluster with it for ever.
     """
     from muster import yamlio
     from muster.configure import lock
+    from muster.configure.live.nodes import read_confirmed
     from muster.configure.opened import open_either
     from muster.resources.base import ObjectMeta, to_object
     from muster.resources.baseline import Baseline, BaselineSpec
@@ -50,7 +58,9 @@ def baseline(source: str, name: str, interval_s: float, labels: tuple[str, ...])
             raise BadInputError(f"--node-selector {text[:80]!r} is malformed or given twice; write it as key=value.")
         selector[key] = value
     text = lock.write(open_either(Path(source)).recipe)
-    spec = BaselineSpec(recipe=text, node_selector=selector, interval_s=interval_s)
+    spec = BaselineSpec(
+        recipe=text, node_selector=selector, interval_s=interval_s, confirmed=read_confirmed(confirmed)
+    )
     made = Baseline(metadata=ObjectMeta(name=name), spec=spec)
     content = {"apiVersion": made.api_version, "kind": made.kind} | to_object(made)
     content.pop("status", None)

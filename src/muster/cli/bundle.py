@@ -100,8 +100,8 @@ def render(
 ) -> None:
     """Render RECIPE into a folder.
 
-    --set takes JSON (true, 3, null, [], {...}) or plain text; text that looks like a number needs inner quotes,
-    --set 'x:image.tag="1.30"'. A map or list replaces the one that is there, null drops it, a dot inside a key is
+    --set takes JSON (true, 3, null, [], {...}) or plain text; text that looks like a number, a truth value, a list or
+    a map needs inner quotes, --set 'x:image.tag="1.30"'. A map or list replaces the one that is there, null drops it, a dot inside a key is
     written as \\., and COMPONENT:enabled=false leaves a component out.
 
     --set-file merges a file of values: maps merge, lists and scalars replace, null drops. --set wins over it, and
@@ -357,6 +357,9 @@ def sign(folder: str, identity_token_file: str | None) -> None:
         try:
             with click.open_file(identity_token_file) as file:
                 token = file.read(65536).strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInputError(f"Cannot read the token from {identity_token_file}: {error}.") from error
+        except OSError as error:
+            reason = error.strerror or error
+            raise BadInputError(f"Cannot read the token from {identity_token_file}: {reason}.") from error
+        except UnicodeDecodeError as error:
+            raise BadInputError(f"{identity_token_file} holds no token, but bytes that are no text.") from error
     click.echo(f"{signing.sign(Path(folder), token)}: written", err=True)

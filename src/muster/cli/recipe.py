@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from muster.cli.output import Format, emit, format_option
-from muster.configure.criteria import VOCABULARY, Dimension
-from muster.errors import BadInputError
+from muster.cli.stated import (
+    DIMENSIONS,
+    Stated,
+    catalogue_option,
+    open_catalogue,
+    resolve_again,
+    resolve_stated,
+    stated_options,
+)
+from muster.errors import BadInputError, ExitCode
 
 if TYPE_CHECKING:
-    from muster.configure.resolve import Resolution
-
-F = TypeVar("F", bound=Callable[..., Any])
-MEANINGS = {
-    "service": "Who runs Kubernetes",
-    "accelerator": "GPU model",
-    "intent": "What the cluster is for",
-    "os": "Operating system of the GPU nodes",
-    "platform": "What runs the workloads",
-}
-DIMENSIONS = tuple(MEANINGS)
+    from muster.configure.satisfaction import Subject
 
 
 class DefaultGroup(click.Group):
@@ -42,48 +40,6 @@ class DefaultGroup(click.Group):
         return any(isinstance(p, click.Argument) for p in self.commands[self.default].params)
 
 
-def criteria_options(command: F) -> F:
-    """Adds one option per dimension, `--profile` and `--nodes`."""
-    for option in (
-        click.option(
-            "--nodes", type=click.IntRange(1, 1_000_000), metavar="N", help="Number of GPU nodes, for sizing."
-        ),
-        click.option(
-            "--profile",
-            "profiles",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Choose a value of a profile, for example gpuStack=operator-managed on AKS.",
-        ),
-        *(
-            click.option(f"--{d}", metavar="NAME", help=f"{meaning}: {', '.join(VOCABULARY[Dimension(d)])}.")
-            for d, meaning in reversed(MEANINGS.items())
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def parse_profiles(texts: Sequence[str]) -> dict[str, str]:
-    """Read `name=value` texts. Raises BadInputError."""
-    profiles: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name or not value or name in profiles:
-            raise BadInputError(f"--profile {text[:80]!r} is malformed or given twice; write it once as name=value.")
-        profiles[name] = value
-    return profiles
-
-
-def resolve_stated(stated: dict[str, str | None], profiles: Sequence[str], nodes: int | None) -> Resolution:
-    """Resolve what the options state against the built-in catalogue."""
-    from muster.configure.catalogue import load
-    from muster.configure.criteria import parse_criteria
-    from muster.configure.resolve import resolve
-
-    return resolve(parse_criteria(stated), load(), parse_profiles(profiles), nodes)
-
-
 @click.group(cls=DefaultGroup)
 def recipe() -> None:
     """Resolve, list, explain and check recipes.
@@ -94,14 +50,37 @@ def recipe() -> None:
 
 
 @recipe.command()
-@criteria_options
-@click.option("-o", "--output", default="-", metavar="FILE", show_default=True, help="Where to write; - is stdout.")
-def resolve(profiles: tuple[str, ...], nodes: int | None, output: str, **stated: str | None) -> None:
-    """Resolve criteria to a locked recipe."""
+@stated_options
+@catalogue_option
+@click.option(
+    "-o",
+    "--output",
+    default="-",
+    metavar="FILE|json|yaml",
+    show_default=True,
+    help="A file to write, or json or yaml to print; - prints yaml. A file named *.json gets JSON.",
+)
+def resolve(
+    profiles: tuple[str, ...],
+    nodes: int | None,
+    pools: tuple[str, ...],
+    selectors: tuple[str, ...],
+    settle: tuple[str, ...],
+    catalogue: tuple[str, ...],
+    output: str,
+    **stated: str | None,
+) -> None:
+    """Resolve criteria to a locked recipe.
+
+    A cluster whose GPU nodes differ has one --pool for each kind of them; what is stated outside of the pools holds
+    for all.
+    """
     from muster.configure import lock
 
-    text = lock.write(resolve_stated(stated, profiles, nodes).recipe)
-    if output == "-":
+    said = Stated(stated, profiles, nodes, pools, selectors, settle)
+    found = resolve_stated(said, open_catalogue(catalogue)).recipe
+    text = lock.write_json(found) if output == "json" or output.endswith(".json") else lock.write(found)
+    if output in ("-", "json", "yaml"):
         click.echo(text, nl=False)
     else:
         write_file(Path(output), text)
@@ -110,7 +89,6 @@ def resolve(profiles: tuple[str, ...], nodes: int | None, output: str, **stated:
 def write_file(path: Path, text: str) -> None:
     """Write `path` so that it holds either what it held or all of `text`. Raises BadInputError."""
     import os
-    import tempfile
 
     partial: Path | None = None
     try:
@@ -122,12 +100,14 @@ def write_file(path: Path, text: str) -> None:
             return
         # A link stays a link: what it points to is replaced.
         target = path.resolve()
-        handle, name = tempfile.mkstemp(prefix=".muster-", dir=target.parent)
-        partial = Path(name)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        unfinished = target.parent / f".muster-{os.urandom(8).hex()}"
+        with os.fdopen(
+            os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+        ) as file:
+            partial = unfinished
             file.write(text)
-        partial.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
-        partial.replace(target)
+        unfinished.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
+        unfinished.replace(target)
     except OSError as error:
         raise BadInputError(f"Cannot write {str(path)[:120]}: {error.strerror}.") from error
     finally:
@@ -136,27 +116,27 @@ def write_file(path: Path, text: str) -> None:
 
 
 @recipe.command("list")
+@catalogue_option
 @format_option
-def list_(output: Format) -> None:
+def list_(catalogue: tuple[str, ...], output: Format) -> None:
     """List the recipes of the catalogue.
 
     Only the most specific ones: 'eks h100 training ubuntu kubeflow' is listed, and 'eks h100 training' resolves too.
     A dash is a criterion that must not be stated.
     """
-    from muster.configure.catalogue import load
     from muster.configure.matching import unavailable
     from muster.configure.resolve import leaf_names
 
-    catalogue = load()
+    known = open_catalogue(catalogue)
     rows = [
         {
             "name": name,
             "criteria": {
-                d: catalogue.overlays[name].criteria[d] for d in DIMENSIONS if d in catalogue.overlays[name].criteria
+                d: known.overlays[name].criteria[d] for d in DIMENSIONS if d in known.overlays[name].criteria
             },
-            "unavailable": unavailable(name, catalogue),
+            "unavailable": unavailable(name, known),
         }
-        for name in leaf_names(catalogue)
+        for name in leaf_names(known)
     ]
     emit(rows, output, _print_list)
 
@@ -171,45 +151,35 @@ def _print_list(rows: list[dict[str, Any]]) -> None:
 
 @recipe.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@criteria_options
-@click.option("--recipe", "file", metavar="FILE", help="Take criteria and profiles from this recipe.")
+@stated_options
+@click.option("--recipe", "file", metavar="FILE", help="Take criteria, pools and profiles from this recipe.")
+@catalogue_option
 @format_option
 def explain(
     paths: tuple[str, ...],
     file: str | None,
     profiles: tuple[str, ...],
     nodes: int | None,
+    pools: tuple[str, ...],
+    selectors: tuple[str, ...],
+    settle: tuple[str, ...],
+    catalogue: tuple[str, ...],
     output: Format,
     **stated: str | None,
 ) -> None:
-    """Say which file set a value and what it replaced.
+    """Say who set a value and what it replaced, or why a component comes after another.
 
-    PATH is component:path (gpu-operator:driver.version), a component alone, or constraint:name.
+    PATH is component:path (gpu-operator:driver.version), component.version, component.dependsOn, a component alone,
+    or constraint:name.
     """
     from muster.configure.provenance import explain as explain_paths
 
-    if file is not None:
-        resolution = _resolve_again(Path(file), stated, profiles, nodes)
-    else:
-        resolution = resolve_stated(stated, profiles, nodes)
-    emit(explain_paths(resolution.provenance, paths), output, _print_settings)
-
-
-def _resolve_again(
-    path: Path, stated: dict[str, str | None], profiles: Sequence[str], nodes: int | None
-) -> Resolution:
-    from muster.configure import lock
-    from muster.configure.catalogue import load
-    from muster.configure.criteria import parse_criteria
-    from muster.configure.resolve import resolve as resolve_criteria
-
-    if profiles or nodes is not None or any(stated.values()):
+    said = Stated(stated, profiles, nodes, pools, selectors, settle)
+    if file is not None and not said.is_empty():
         raise BadInputError("--recipe already holds criteria; give either the file or the criteria.")
-    locked = lock.read(path)
-    catalogue = load()
-    if locked.catalogue != catalogue.digest:
-        raise BadInputError(f"{path} comes from another catalogue than this version of Muster has; resolve it again.")
-    return resolve_criteria(parse_criteria(dict(locked.criteria)), catalogue, locked.profiles, locked.nodes)
+    known = open_catalogue(catalogue)
+    resolution = resolve_stated(said, known) if file is None else resolve_again(Path(file), known)
+    emit(explain_paths(resolution.provenance, paths), output, _print_settings)
 
 
 def _print_settings(explained: list[dict[str, Any]]) -> None:
@@ -227,39 +197,74 @@ def _print_settings(explained: list[dict[str, Any]]) -> None:
 
 @recipe.command()
 @click.argument("file", metavar="FILE")
+@click.option(
+    "--snapshot",
+    "snapshots",
+    multiple=True,
+    metavar="FILE",
+    help="Also hold its constraints against this snapshot of a node or cluster; exit 3 when one is not satisfied.",
+)
 @format_option
-def check(file: str, output: Format) -> None:
+def check(file: str, snapshots: tuple[str, ...], output: Format) -> int:
     """Verify that a recipe is whole.
 
-    Its digest matches, its versions are exact, its edges hold together, and nothing in it is a literal secret.
+    Its digest matches, its versions are exact, its edges and levels hold together and are those that follow from it,
+    the charts know its values, and nothing in it is a literal secret.
     """
     from muster.configure import lock
-    from muster.configure.lint import lint_values
+    from muster.configure.known_paths import known_paths
+    from muster.configure.satisfaction import Answer, judge
+    from muster.configure.soundness import require_sound
 
     locked = lock.read(Path(file))
-    for component in locked.components:
-        lint_values(component.name, component.values, file)
+    require_sound(locked, file, known_paths)
+    judged = judge(locked, [subject for path in snapshots for subject in _subjects(Path(path))])
     summary = {
         "recipe": file,
         "digest": locked.digest,
         "criteria": locked.criteria,
+        "pools": {pool.name: pool.criteria for pool in locked.pools},
+        "layers": [f"{layer.name} {layer.digest}" for layer in locked.layers],
         "components": len(locked.components),
         "kubernetes": locked.constraints.get("kubernetes.version", "any"),
+        "constraints": [judgement.as_dict() for judgement in judged],
     }
-    emit(summary, output, lambda s: click.echo(f"{file}: fine, {s['components']} components, {s['digest']}"))
+    emit(summary, output, _print_check)
+    satisfied = all(judgement.answer is Answer.PASSED for judgement in judged)
+    return ExitCode.OK if satisfied else ExitCode.NOT_SATISFIED
+
+
+def _subjects(path: Path) -> tuple[Subject, ...]:
+    from muster.configure.snapshot.file import read_snapshot
+    from muster.configure.subjects import subjects_of
+
+    return subjects_of(read_snapshot(path))
+
+
+def _print_check(summary: Mapping[str, Any]) -> None:
+    judged = summary["constraints"]
+    open_ones = sum(entry["answer"] != "passed" for entry in judged)
+    verdict = f"the file is fine, {open_ones} of {len(judged)} constraints not satisfied" if open_ones else "fine"
+    click.echo(f"{summary['recipe']}: {verdict}, {summary['components']} components, {summary['digest']}")
+    for entry in judged:
+        found = f", found {entry['found']}" if entry["found"] else ""
+        reason = f" ({entry['reason']})" if "reason" in entry else ""
+        click.echo(f"{entry['answer']:<8}{entry['subject']}: {entry['constraint']} {entry['wanted']}{found}{reason}")
 
 
 @recipe.command()
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
+@click.option("--exit-code", is_flag=True, help="Exit 3 when the recipes differ.")
 @format_option
-def diff(before: str, after: str, output: Format) -> None:
+def diff(before: str, after: str, exit_code: bool, output: Format) -> int:
     """Say how recipe B differs from recipe A."""
     from muster.configure import lock
     from muster.configure.difference import differences
 
     found = differences(lock.read(Path(before)), lock.read(Path(after)))
     emit([change.as_dict() for change in found], output, _print_changes)
+    return ExitCode.NOT_SATISFIED if found and exit_code else ExitCode.OK
 
 
 def _print_changes(changes: list[dict[str, Any]]) -> None:

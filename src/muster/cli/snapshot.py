@@ -15,7 +15,7 @@ from muster.errors import BadInputError, ExitCode, NotSatisfiedError
 if TYPE_CHECKING:
     from muster.configure.snapshot.model import ClusterSnapshot, NodeEntry
     from muster.configure.snapshot.read import SnapshotApi
-    from muster.inventory.node import NodeSnapshot
+    from muster.inventory.record import NodeSnapshot
 
 T = TypeVar("T")
 HERE = "\0here"
@@ -172,7 +172,7 @@ def _with_api(kubeconfig: str | None, context: str | None, work: Callable[[Snaps
 
 def _write(taken: NodeSnapshot | ClusterSnapshot, file: str | None, output: Format) -> None:
     from muster.configure.snapshot.file import content_of, json_text
-    from muster.inventory.node import NodeSnapshot
+    from muster.inventory.record import NodeSnapshot
 
     if file is None:
         emit(content_of(taken), output, _print_machine if isinstance(taken, NodeSnapshot) else _print_cluster)
@@ -190,7 +190,7 @@ def _write(taken: NodeSnapshot | ClusterSnapshot, file: str | None, output: Form
 def _gpus_missing(taken: NodeSnapshot | ClusterSnapshot, expected: int | None) -> int:
     """Raise NotSatisfiedError when GPUs that should be there were not found."""
     from muster.configure.snapshot.agents import GPU
-    from muster.inventory.node import NodeSnapshot
+    from muster.inventory.record import NodeSnapshot
 
     if isinstance(taken, NodeSnapshot):
         where, found = f"This machine ({taken.node})", taken.gpu_count()

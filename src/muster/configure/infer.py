@@ -66,20 +66,18 @@ _BUILT_IN_GROUPS = frozenset(
 
 OUTSIDE: Mapping[str, tuple[str, ...]] = {
     "aks": ("snapshot.storage.k8s.io",),
-    "eks": ("crd.k8s.amazonaws.com", "vpcresources.k8s.aws"),
-    "gke": (
-        "cloud.google.com", "gateway.networking.k8s.io", "monitoring.googleapis.com", "networking.gke.io",
-        "snapshot.storage.k8s.io",
-    ),
+    "eks": ("crd.k8s.amazonaws.com", "networking.k8s.aws", "vpcresources.k8s.aws"),
+    "gke": ("cloud.google.com", "monitoring.googleapis.com", "networking.gke.io", "snapshot.storage.k8s.io"),
+    # The Gateway API is part of OpenShift from 4.19, which is Kubernetes 1.32.
     "ocp": (
-        "gateway.networking.k8s.io", "metal3.io", "monitoring.coreos.com", "operator.openshift.io",
-        "operators.coreos.com", "snapshot.storage.k8s.io", "openshift.io",
+        "gateway.networking.k8s.io", "metal3.io", "monitoring.coreos.com", "openshift.io", "operators.coreos.com",
+        "snapshot.storage.k8s.io",
     ),
 }  # fmt: skip
 """Service -> groups whose CRDs its clusters hold before anything is installed; a group covers those below it.
 
-From the services' own manuals: AKS CSI snapshots, EKS VPC CNI, GKE networking and Gateway API and managed Prometheus,
-OpenShift operators and monitoring.
+From the services' own manuals: CSI snapshots of AKS and GKE, the VPC CNI of EKS, networking and managed Prometheus of
+GKE, operators and monitoring of OpenShift. What a service brings only when it is asked to is left out.
 """
 
 

@@ -10,7 +10,7 @@ from muster.configure.catalogue import ROOT, Catalogue, Checks, Overlay, Profile
 from muster.configure.criteria import Criteria, Dimension
 from muster.configure.drafts import Draft, Drafts
 from muster.configure.infer import Inference, infer
-from muster.configure.lint import lint_values
+from muster.configure.lint import lint_component
 from muster.configure.matching import maximal_leaves, require_coverage
 from muster.configure.order import order
 from muster.configure.provenance import LEFT_OUT, Provenance, edge_settings, provenance_of
@@ -120,8 +120,8 @@ def _finish(
     components = _with_edges(components, inference)
     _record_edges(state, components, inference)
     _require_pins(state, components)
-    for name, component in components.items():
-        lint_values(name, component.values, "catalogue")
+    for component in components.values():
+        lint_component(component, "catalogue")
     found = order({name: c.depends_on for name, c in components.items()})
     recipe = Recipe(
         catalogue=catalogue.digest,

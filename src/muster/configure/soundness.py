@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from muster.configure.infer import infer
-from muster.configure.lint import lint_values
+from muster.configure.lint import lint_component
 from muster.configure.recipe import Recipe, RecipeComponent
 from muster.configure.values import Path, path_text, whole_leaves
 from muster.errors import BadInputError
@@ -26,7 +26,7 @@ def require_sound(recipe: Recipe, source: str, paths_of: Callable[[str], Paths |
     Names, versions, addresses, edges and levels are verified when the recipe is read.
     """
     for component in recipe.components:
-        lint_values(component.name, component.values, source)
+        lint_component(component, source)
     _require_inferred(recipe, source)
     for component in recipe.components:
         known = paths_of(component.catalogue_name)

@@ -7,7 +7,7 @@ from typing import Final
 
 from muster.configure.satisfaction import Subject
 from muster.configure.snapshot.model import ClusterSnapshot, NodeEntry
-from muster.inventory.node import NodeSnapshot, UnknownReading
+from muster.inventory.record import NodeSnapshot, UnknownReading
 from muster.resources.fingerprint import Reading
 
 GPU_LABEL: Final = "nvidia.com/gpu.present"

@@ -7,10 +7,11 @@ the chart. Lists and scalars replace, maps merge, an explicit empty list is a va
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 from muster.errors import BadInputError
 
@@ -87,7 +88,8 @@ def same(one: Any, other: Any) -> bool:
     """Whether both are the same value in a file: unlike in Python, true is not 1 and 1 is not 1.0."""
     if one is other or one is ABSENT or other is ABSENT:
         return one is other
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    encoded = (msgspec.json.encode(value, order="sorted") for value in (one, other))
+    return next(encoded) == next(encoded)
 
 
 def merge(target: Values, patch: Mapping[str, Any], record: Record | None = None, at: Path = ()) -> None:
@@ -180,6 +182,8 @@ def parse_value(text: str) -> Any:
     Raises BadInputError for a number that would not come out as it was written (`1.30` is a version to people and
     1.3 to YAML), for a key given twice and for text that no file can hold.
     """
+    import json
+
     try:
         value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
@@ -228,7 +232,10 @@ def check(values: Any, source: str, depth: int = 0) -> None:
             raise BadInputError(f"{source} holds a number that is not finite; write a finite number.")
     elif isinstance(values, str):
         _check_text(values, source)
-    elif not (values is None or isinstance(values, int)):
+    elif isinstance(values, int):
+        if not -(2**63) <= values < 2**63:
+            raise BadInputError(f"{source} holds an integer of more than 64 bits; put it in quotes.")
+    elif values is not None:
         raise BadInputError(f"{source} holds a {type(values).__name__}, which is no Helm value.")
 
 

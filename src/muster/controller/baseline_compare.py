@@ -50,7 +50,7 @@ class ClusterComparison:
             kubernetes_version=await self._version(),
             memory=kept.memory,
         )
-        live = on_nodes(live, spec.node_selector)
+        live = dataclasses.replace(on_nodes(live, spec.node_selector), confirmed=spec.confirmed)
         return Comparison(
             recipe_digest=kept.recipe.digest,
             assertions=assess(kept.recipe, kept.plan, live),

@@ -64,6 +64,8 @@ class BaselineSpec(Model, frozen=True, kw_only=True):
     """The lock file as text (canonical YAML), with the choices of a bundle worked in; its digest is inside it."""
     node_selector: dict[str, str] = {}
     """Nodes that are compared; without it every node with GPUs."""
+    confirmed: dict[str, str] = {}
+    """Constraints that nothing in a cluster tells (`aks.gpu-pools.gpu-driver`) -> the value that you vouch for."""
     interval_s: float = 300.0
     """Seconds from one comparison to the next."""
 

@@ -180,6 +180,7 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], dict[str, Any]] = {
     (Condition, "message"): {"maxLength": 32768},
     (BaselineSpec, "recipe"): {"maxLength": 1_000_000, "minLength": 1},
     (BaselineSpec, "node_selector"): _SELECTOR,
+    (BaselineSpec, "confirmed"): {"maxProperties": 32},
     (BaselineSpec, "interval_s"): {**_POSITIVE, "maximum": 86400},
     (BaselineStatus, "assertions"): {"maxItems": MAX_LISTED},
     (BaselineStatus, "drifts"): {"maxItems": MAX_LISTED},

@@ -57,6 +57,25 @@ _LABEL_CONSTRAINT, _CHART_CONSTRAINT, _VERSION_CONSTRAINT = (
 )
 
 
+CONFIRMABLE = tuple(sorted(NODE_NAMES - {*_READING_NAMES, _LABEL_CONSTRAINT}))
+"""Constraints on nodes that only a cloud's own settings tell."""
+
+
+def read_confirmed(texts: Sequence[str]) -> dict[str, str]:
+    """Read `name=value` texts. Raises BadInputError, also for what the cluster itself tells."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not value or name in found:
+            raise BadInputError(f"--confirm {text[:80]!r} is malformed or given twice; write it as NAME=VALUE.")
+        if name not in CONFIRMABLE:
+            raise BadInputError(
+                f"--confirm {text[:80]!r}: only {', '.join(CONFIRMABLE)} can be confirmed; the rest is read."
+            )
+        found[name] = value
+    return found
+
+
 @dataclass(frozen=True)
 class NodeDrift:
     """One reading of one node that is not what it should be."""
@@ -178,7 +197,9 @@ def _over_nodes(name: str, text: str, nodes: Sequence[LiveNode], live: LiveState
     healths = {h.metadata.name: h for h in live.node_healths}
     by_verdict: dict[Verdict, list[str]] = {}
     for node in sorted(nodes, key=lambda n: n.name):
-        by_verdict.setdefault(_on_node(name, text, node, healths.get(node.name)), []).append(node.name)
+        by_verdict.setdefault(_on_node(name, text, node, healths.get(node.name), live.confirmed), []).append(
+            node.name
+        )
     return worst(
         [
             Verdict(verdict.result, f"{verdict.why} on {_named(names)}") if verdict.result is not PASSED else WELL
@@ -187,12 +208,17 @@ def _over_nodes(name: str, text: str, nodes: Sequence[LiveNode], live: LiveState
     )
 
 
-def _on_node(name: str, text: str, node: LiveNode, health: NodeHealth | None) -> Verdict:
+def _on_node(
+    name: str, text: str, node: LiveNode, health: NodeHealth | None, confirmed: Mapping[str, str]
+) -> Verdict:
     if name == _LABEL_CONSTRAINT:
         return _labels(text, node)
     if name not in _READING_NAMES:
+        if name in confirmed:
+            return _holds(name, text, confirmed[name])
         return unknown(
-            f"{name} is not visible in the cluster (it is {text!r} in the recipe); look at the cloud's settings"
+            f"{name} is not visible in the cluster (it is {text!r} in the recipe); look at the cloud's settings, and "
+            f"say what you found with --confirm {name}=VALUE"
         )
     value = node_readings(node, health).get(name)
     if value is None:
@@ -237,7 +263,7 @@ def _off_recipe(recipe: Recipe, node: LiveNode, health: NodeHealth | None) -> li
     readings = node_readings(node, health)
     wanted = constraints_of(recipe, node)
     for name in sorted(wanted):
-        if _on_node(name, wanted[name], node, health).result is FAILED:
+        if _on_node(name, wanted[name], node, health, {}).result is FAILED:
             told = readings.get(name, "") or ",".join(f"{k}={v}" for k, v in sorted(_relevant(wanted[name], node)))
             remedy = f"bring node {node.name} to {name} {wanted[name]}, then certify it again"
             found.append(NodeDrift(node.name, DriftClass.NODE_STACK, name, wanted[name], told, remedy))

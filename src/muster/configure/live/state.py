@@ -124,6 +124,8 @@ class LiveState:
     customs: tuple[Custom, ...] = ()
     nodes: tuple[LiveNode, ...] = ()
     node_healths: tuple[NodeHealth, ...] = ()
+    confirmed: Mapping[str, str] = field(default_factory=dict)
+    """Constraints that nothing in a cluster tells -> the value that a person vouches for."""
     looked_at: frozenset[Place] = frozenset()
     """Custom resources that were asked for, with or without success."""
     unread: Mapping[Place, str] = field(default_factory=dict)
