@@ -165,9 +165,11 @@ def test_too_many_layers_are_refused() -> None:
 def test_a_damaged_cache_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     digest = "sha256:" + "5" * 64
-    layers.cache_folder().mkdir(parents=True)
-    (layers.cache_folder() / f"{digest.replace(':', '-')}.json").write_text("{}")
-    (layers.cache_folder() / f"{digest.replace(':', '-')}.tar.gz").write_text("damaged")
+    cache = tmp_path / "muster" / "catalogue"
+    assert layers.cache_folder() == cache
+    cache.mkdir(parents=True)
+    (cache / f"{digest.replace(':', '-')}.json").write_text("{}")
+    (cache / f"{digest.replace(':', '-')}.tar.gz").write_text("damaged")
     with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"):
         open_catalogue([f"oci://127.0.0.1:1/acme/layer@{digest}"])
 
@@ -175,3 +177,14 @@ def test_a_damaged_cache_is_fetched_again(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_cache_lies_in_the_home_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert layers.cache_folder() == Path.home() / ".cache" / "muster" / "catalogue"
+
+
+def test_a_user_without_a_home_needs_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert layers.cache_folder() is None
+    with pytest.raises(UnreachableError):
+        layers.open_layer("oci://127.0.0.1:1/layers/acme@sha256:" + "a" * 64)

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from muster.configure.catalogue import load
+from muster.configure.criteria import parse_criteria
 from muster.configure.layer_review import Review, review
+from muster.configure.layering import layered
 from muster.configure.lint import Rule, Severity
 from muster.configure.matching import unavailable
-from muster.configure.resolve import leaf_names
+from muster.configure.resolve import leaf_names, resolve
 from muster.configure.values import Path
 from muster.errors import BadInputError
 from tests.configure.layer_cases import config_map, layer, small_catalogue
@@ -36,11 +38,41 @@ def test_only_what_is_touched_is_resolved() -> None:
     assert reviewed({}).recipes == ()
 
 
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "eA=="}}, "a Secret holds"),
+        (config_map("c", {"password": "hunter2"}), "data.password is a secret"),
+        (config_map("c", {"image": "a/b:latest"}), "which moves"),
+    ],
+)
+def test_a_secret_in_a_manifest_of_a_layer_stops_the_recipe(item: dict[str, Any], message: str) -> None:
+    catalogue = layered(small_catalogue(), [layer(files={"manifests/store/claim.yaml": [item]})])
+    with pytest.raises(BadInputError, match=f"store/claim.yaml .*{message}"):
+        resolve(parse_criteria({"service": "eks"}, catalogue), catalogue)
+
+
 def test_a_recipe_that_no_longer_resolves_is_found() -> None:
     files = {"overlays/base.yaml": {"constraints": {"kubernetes.version": "< 1.32"}}}
     (finding,) = reviewed(files).findings
     assert finding.rule is Rule.RECIPE
     assert "layer acme: overlays/base.yaml" in finding.message
+
+
+def test_one_fault_in_many_recipes_is_one_finding() -> None:
+    other = {"name": "mine", "base": "base", "criteria": {"service": "mycloud"}}
+    files = {"overlays/mine.yaml": other, "components/agent.yaml": {"namespace": "../x"}}
+    (finding,) = reviewed(files, criteria={"service": ("mycloud",)}).findings
+    assert finding.rule is Rule.RECIPE
+    assert finding.message.endswith("The same for 1 more of the recipes.")
+
+
+def test_an_overlay_for_another_service_than_its_base_is_doubtful() -> None:
+    files = {"overlays/mine.yaml": {"name": "mine", "base": "eks", "criteria": {"service": "ekss", "os": "ubuntu"}}}
+    found = [f for f in reviewed(files, criteria={"service": ("ekss",)}).findings if f.rule is Rule.CRITERION]
+    assert [f.where for f in found] == ["overlays/mine.yaml"]
+    assert "'ekss' and based on eks, which is for 'eks'" in found[0].message
+    assert found[0].severity is Severity.WARNING
 
 
 def test_every_value_of_a_profile_is_resolved() -> None:

@@ -15,7 +15,7 @@ from muster import yamlio
 from muster.cli.group import run
 from muster.configure.snapshot.file import content_of
 from muster.inventory.machine import Findings
-from muster.inventory.node import NodeSnapshot, snapshot_of
+from muster.inventory.record import NodeSnapshot, snapshot_of
 from muster.resources.base import from_object
 
 LISTEN = "import socket; socket.create_server(('127.0.0.1', 0)).close()"

@@ -12,7 +12,7 @@ from muster.configure.snapshot.difference import changes
 from muster.configure.snapshot.model import ClusterSnapshot, Item
 from muster.errors import BadInputError
 from muster.inventory.machine import Findings
-from muster.inventory.node import NodeSnapshot, UnknownReading, snapshot_of
+from muster.inventory.record import NodeSnapshot, UnknownReading, snapshot_of
 from muster.resources.fingerprint import Reading, ReadingClass
 
 NOW = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
