@@ -39,7 +39,7 @@ def test_every_component_states_where_its_pin_comes_from() -> None:
 def test_counts() -> None:
     catalogue = load()
     assert len([c for c in catalogue.components.values() if not c.unavailable]) == 51
-    assert len(catalogue.overlays) == 119
+    assert len(catalogue.overlays) == 125
 
 
 def _copy(tmp_path: Path) -> Path:

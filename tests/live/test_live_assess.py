@@ -378,11 +378,20 @@ async def define(world: World) -> None:
     )
 
 
-def with_rule(expect: str = "object.status.state == 'ready'", name: str = "") -> Any:
+def with_rule(
+    expect: str = "object.status.state == 'ready'", name: str = "", values: dict[str, Any] | None = None, **more: Any
+) -> Any:
     rule = Health(
-        api_version="example.com/v1", kind="Gadget", plural="gadgets", name=name, expect=expect, why="it is not ready"
+        api_version="example.com/v1",
+        kind="Gadget",
+        plural="gadgets",
+        name=name,
+        expect=expect,
+        why="it is not ready",
+        **more,
     )
-    return recipe_of(component("op", health=(rule,), crds=Crds(provides=("gadgets.example.com",))))
+    crds = Crds(provides=("gadgets.example.com",))
+    return recipe_of(component("op", health=(rule,), crds=crds, values=values or {}))
 
 
 def gadget(**status: Any) -> Any:
@@ -417,6 +426,25 @@ def test_the_rule_of_a_component_decides_on_its_objects(
     found = judge(with_rule(expect), gadget(**status))
     assert found["op/Gadget/op/g"].result is result
     assert ("it is not ready" in found["op/Gadget/op/g"].message) == (result is FAILED)
+
+
+@pytest.mark.parametrize(
+    ("values", "default", "held"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"gadget": {"enabled": False}}, True, False),
+        ({"gadget": {"enabled": True}}, False, True),
+        ({"gadget": None}, True, False),
+    ],
+)
+def test_a_rule_holds_only_while_its_value_is_on(values: dict[str, Any], default: bool, held: bool) -> None:
+    async def none(world: World) -> None:
+        await world.install("op")
+        await define(world)
+
+    found = judge(with_rule(when="gadget.enabled", default=default, values=values), none)
+    assert ("op/Gadget/op/*" in found) is held
 
 
 def test_a_rule_without_any_object_fails_and_without_the_kind_is_unknown() -> None:

@@ -104,6 +104,10 @@ class Health(Entry, frozen=True, kw_only=True):
     """CEL over `object`; true when all is well. An absent field makes the result unknown: guard it with `has()`."""
     why: str
     """What it means when it is not, in one sentence."""
+    when: str = ""
+    """Value path; the rule holds while the value there is true. Empty: it always holds."""
+    default: bool = True
+    """What the chart has at `when` where nobody sets it."""
 
 
 class Storage(Entry, frozen=True, kw_only=True):

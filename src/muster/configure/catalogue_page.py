@@ -123,7 +123,8 @@ def _facts(catalogue: Catalogue, component: Component) -> Iterator[str]:
         yield f"Needs: {'; '.join(_need(need) for need in component.needs)}"
     for rule in component.health:
         which = f" {rule.name}" if rule.name else ""
-        yield f"Health: {rule.kind}{which} with `{rule.expect}`. Otherwise: {rule.why}"
+        while_on = f", while `{rule.when}` is true" if rule.when else ""
+        yield f"Health: {rule.kind}{which} with `{rule.expect}`{while_on}. Otherwise: {rule.why}"
     for secret in component.secrets:
         unless = f", unless `{secret.unless_false}` is false" if secret.unless_false else ""
         yield f"Secret that must be there before: `{secret.name}` with {', '.join(secret.keys)}{unless}"

@@ -11,11 +11,10 @@ from typing import Any
 
 import msgspec
 
-from muster.configure.catalogue import Need
 from muster.configure.order import order
 from muster.configure.parameters import filled
 from muster.configure.recipe import ManifestFile, RecipeComponent
-from muster.configure.values import ABSENT, get, parse_path
+from muster.configure.values import ABSENT, get, is_on, parse_path
 from muster.errors import BadInputError
 
 
@@ -196,7 +195,7 @@ def _wanted(component: RecipeComponent, providers: _Providers) -> Iterator[tuple
     for need in component.needs:
         if not need.when:
             yield need.crd, "", f"its chart holds objects of {need.crd}"
-        elif _is_on(component.values, need):
+        elif is_on(component.values, need.when, need.default):
             yield need.crd, need.when, f"{need.when} makes objects of {need.crd}"
     for file, entry in providers.objects[component.name]:
         group, slash, _ = str(entry.get("apiVersion", "")).partition("/")
@@ -204,18 +203,6 @@ def _wanted(component: RecipeComponent, providers: _Providers) -> Iterator[tuple
         if slash and kind:
             crd = providers.full_name(group, kind)
             yield crd, "", f"its manifest {file} holds objects of {crd}"
-
-
-def _is_on(values: Mapping[str, Any], need: Need) -> bool:
-    """Helm's truth of the value at `need.when`; a null on the way drops the chart's default."""
-    path = parse_path(need.when)
-    for at in range(1, len(path) + 1):
-        value = get(values, path[:at])
-        if value is ABSENT:
-            return need.default
-        if value is None:
-            return False
-    return bool(get(values, path))
 
 
 def _claim(component: RecipeComponent) -> str:

@@ -92,6 +92,18 @@ def same(one: Any, other: Any) -> bool:
     return next(encoded) == next(encoded)
 
 
+def is_on(values: Mapping[str, Any], when: str, default: bool) -> bool:
+    """Helm's truth of the value at the path `when`, `default` where nobody sets it; a null on the way drops it."""
+    path = parse_path(when)
+    for at in range(1, len(path) + 1):
+        value = get(values, path[:at])
+        if value is ABSENT:
+            return default
+        if value is None:
+            return False
+    return bool(get(values, path))
+
+
 def merge(target: Values, patch: Mapping[str, Any], record: Record | None = None, at: Path = ()) -> None:
     """Merge `patch` into `target` in place. `patch` is copied, never shared."""
     for key, value in patch.items():

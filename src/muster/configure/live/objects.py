@@ -14,6 +14,7 @@ from muster.configure.live.pods import trouble
 from muster.configure.live.state import Custom, LiveState
 from muster.configure.live.workloads import Expectation, verdict
 from muster.configure.recipe import Recipe, RecipeComponent
+from muster.configure.values import is_on
 from muster.resources.baseline import DriftClass
 
 WORKLOAD_PLURALS = {
@@ -242,6 +243,8 @@ def _api_services(component: RecipeComponent, mine: Possessions, live: LiveState
 def _customs(component: RecipeComponent, mine: Possessions, live: LiveState) -> Iterator[Check]:
     ruled: set[tuple[str, str, str, str]] = set()
     for rule in component.health:
+        if rule.when and not is_on(component.values, rule.when, rule.default):
+            continue
         for custom, found in _by_rule(component, rule, live):
             name = custom.name if custom is not None else rule.name or "*"
             namespace = (
