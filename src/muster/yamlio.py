@@ -54,11 +54,35 @@ class _StrictLoader(_Base):  # type: ignore[misc]
         return super().construct_mapping(node, deep)
 
 
-# Dates stay text: a chart version or a tag that looks like a date must survive a round trip.
+_TEXT = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"})
+# Dates stay text: a chart version or a tag that looks like a date must survive a round trip. So does a lone "=".
 _StrictLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _TEXT]
     for first, resolvers in _Base.yaml_implicit_resolvers.items()
 }
+
+
+def _number(loader: Any, node: Any) -> Any:
+    """A number; `12:30` is text, as it is to Helm and kubectl, and not the 750 that YAML 1.1 makes of it."""
+    if ":" in node.value:
+        return loader.construct_scalar(node)
+    return loader.construct_yaml_int(node) if node.tag.endswith(":int") else loader.construct_yaml_float(node)
+
+
+_StrictLoader.yaml_constructors = {
+    tag: constructor
+    for tag, constructor in _Base.yaml_constructors.items()
+    if tag is None or tag.rpartition(":")[2] not in ("binary", "omap", "pairs", "set", "timestamp")
+}
+"""What JSON has; other tags are refused."""
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", _number)
+# `1e3` and `1.5e3` are numbers to Helm and kubectl; YAML 1.1 asks for a sign and a dot.
+_StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+\Z", re.ASCII),
+    list("-+.0123456789"),
+)
+_StrictLoader.add_constructor("tag:yaml.org,2002:float", _number)
 
 
 def loads(text: str | bytes, source: str) -> Any:
@@ -83,8 +107,14 @@ def loads_all(text: str | bytes, source: str, at_most: int = 1000) -> list[Any]:
     except yaml.YAMLError as error:
         first_line = str(error).splitlines()[0]
         raise BadInputError(f"{source} is not valid YAML: {first_line}.") from error
-    except (UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise BadInputError(f"{source} is not valid YAML: {type(error).__name__}.") from error
+    except RecursionError as error:
+        raise BadInputError(f"{source} is not valid YAML: it nests too deeply; flatten it.") from error
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"{source} is not valid YAML: it is no UTF-8 text.") from error
+    except (ValueError, KeyError) as error:
+        raise BadInputError(
+            f"{source} is not valid YAML: it holds a number or truth value that cannot be read; put text in quotes."
+        ) from error
     return documents or [None]
 
 

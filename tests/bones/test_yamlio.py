@@ -86,3 +86,13 @@ def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
     for path in (tmp_path / "absent.yaml", tmp_path):
         with pytest.raises(BadInputError, match=f"Cannot read {path}"):
             yamlio.load(path)
+
+
+@pytest.mark.parametrize(("text", "number"), [("1e3", 1000.0), ("1.5e3", 1500.0), ("-2E-1", -0.2), (".5e+1", 5.0)])
+def test_what_helm_reads_as_a_number_is_one(text: str, number: float) -> None:
+    assert yamlio.loads(f"a: {text}", "x") == {"a": number}
+
+
+@pytest.mark.parametrize("text", ["1e", "e3", "1e3x", "v1e3", "'1e3'", "12e3f"])
+def test_what_only_looks_like_a_number_is_text(text: str) -> None:
+    assert isinstance(yamlio.loads(f"a: {text}", "x")["a"], str)

@@ -29,7 +29,7 @@ from muster.configure.placement import PlacementChoice
 from muster.configure.plan import plan
 from muster.configure.recipe import ManifestFile, Recipe
 from muster.configure.values import Path as ValuePath
-from muster.configure.values import get, path_text
+from muster.configure.values import get, path_text, whole_leaves
 from muster.errors import BadInputError, NotSatisfiedError
 from tests.bundle.cases import built
 from tests.bundle.made_up import component, recipe_with
@@ -87,12 +87,63 @@ def test_an_override_can_bring_an_edge() -> None:
         (["gpu-operator:enabled=maybe"], "true or false"),
         (["nfd:apiToken=abc"], "secret"),
         (["nfd:a[3]=1"], "list"),
+        (["gpu-operator:driver.enabled=False"], "true, false or null"),
+        (["gpu-operator:driver.version=NULL"], "true, false or null"),
+        (["gpu-operator:a.enabled=no"], "true or false"),
+        (["nfd:worker.tolerations=[{key: a}]"], "not valid JSON"),
+        (['nfd:worker.config={"a":'], "not valid JSON"),
+        (["nfd:worker.list={a,b}"], "not valid JSON"),
+        (['nfd:worker.text="a'], "not valid JSON"),
     ],
 )
 def test_bad_overrides(sets: list[str], message: str) -> None:
     recipe = recipe_of("h100-any")
     with pytest.raises(BadInputError, match=message):
         with_overrides(recipe, parse_overrides(sets, recipe))
+
+
+def test_a_recipe_that_holds_a_secret_is_no_bundle() -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"a": "b"}}
+    for fields in (
+        {"values": {"adminPassword": "hunter2"}},
+        {"post_manifests": (ManifestFile(name="s.yaml", objects=[secret]),)},
+    ):
+        recipe = recipe_with(component("a", **fields))
+        with pytest.raises(BadInputError, match=r"(?i)secret"):
+            bundles.build(recipe, recipe, Deployer.HELM)
+
+
+def test_a_folder_that_cannot_be_read_is_not_skipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = folder / "hidden"
+    hidden.mkdir()
+    (hidden / "extra").write_text("")
+    scan = os.scandir
+
+    def refuse(path: Any = ".") -> Any:
+        if Path(path) == hidden:
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(BadInputError, match=r"no readable hidden \(Permission denied\)"):
+        bundles.verify(folder)
+
+
+def test_a_switch_of_the_recipe_takes_no_word() -> None:
+    recipe = recipe_of("h100-any")
+    switch = next(
+        f"{c.name}:{path_text(path)}" for c in recipe.components for path, v in whole_leaves(c.values) if v is True
+    )
+    with pytest.raises(BadInputError, match="true or false"):
+        parse_overrides([f"{switch}=maybe"], recipe)
+
+
+@pytest.mark.parametrize("text", ["False", "no", "{{ .x }}", "[a", "a: [b", ""])
+def test_quotes_say_that_text_is_meant(text: str) -> None:
+    recipe = recipe_of("h100-any")
+    (found,) = parse_overrides([f'gpu-operator:driver.enabled="{text}"'], recipe)
+    assert found.value == text
+    assert parse_overrides([str(found)], recipe) == (found,), "a bundle records it like this"
 
 
 def test_a_component_that_is_off_cannot_be_set() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,12 @@ def releases_of(files: dict[str, str]) -> dict[str, dict[str, Any]]:
     return {o["metadata"]["name"]: o for o in read_flux.objects(files) if o["kind"] == "HelmRelease"}
 
 
+def folder_of(files: dict[str, str], name: str) -> str:
+    """The folder of a chart in the bundle; its name ends with a hash."""
+    (found,) = {path.rpartition("/")[0] for path in files if re.match(f"charts/{name}-[0-9a-f]{{12}}/Chart", path)}
+    return found
+
+
 def gated_plan() -> Plan:
     """`base` returns early; `operator` and `late` depend on it."""
     whole = small_plan("https://charts.example.com", "n")
@@ -51,8 +58,9 @@ def test_the_gate_stands_between_a_release_and_its_dependents() -> None:
         "late": ["base", "base-gate", "operator"],
         "objects": ["late", "shared-crds"],
     }
-    assert found["base-gate"]["spec"]["chart"]["spec"]["chart"] == "./clusters/one/charts/002-base-gate"
-    job = yamlio.loads_all(files["charts/002-base-gate/manifests/01-gate.yaml"], "gate")[-1]
+    folder = folder_of(files, "base-gate")
+    assert found["base-gate"]["spec"]["chart"]["spec"]["chart"] == f"./clusters/one/{folder}"
+    job = yamlio.loads_all(files[f"{folder}/manifests/01-gate.yaml"], "gate")[-1]
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "post-install,post-upgrade"
 
 
@@ -143,25 +151,28 @@ def test_addresses_of_charts(address: str, chart_repository: str, kind: str | No
 
 def test_charts_of_a_bundle_in_a_registry() -> None:
     """A HelmRelease takes no chart from a folder of an OCI artifact, so each folder becomes an artifact."""
-    objects = read_flux.objects(flux.render(small_plan("https://charts.example.com", "n"), OCI))
+    files = flux.render(small_plan("https://charts.example.com", "n"), OCI)
+    objects = read_flux.objects(files)
     generator = next(o for o in objects if o["kind"] == "ArtifactGenerator")
     release = next(o for o in objects if o["kind"] == "HelmRelease" and o["metadata"]["name"] == "objects")
     name = release["spec"]["chartRef"]["name"]
     assert release["spec"]["chartRef"] == {"kind": "ExternalArtifact", "name": name}
     assert "chart" not in release["spec"]
+    folder = folder_of(files, "objects")
     assert generator["spec"]["artifacts"] == [
-        {"name": name, "copy": [{"from": "@bundle/charts/005-objects/**", "to": "@artifact/objects/"}]}
+        {"name": name, "copy": [{"from": f"@bundle/{folder}/**", "to": "@artifact/objects/"}]}
     ]
 
 
 @pytest.mark.parametrize("repository", [GIT, OCI], ids=["git", "oci"])
 def test_a_changed_manifest_changes_the_release(repository: Repository) -> None:
-    """Flux waits for an upgrade only where the HelmRelease has changed, and upgrades to other versions only."""
+    """Flux upgrades to other versions only, and finds nothing new under the path that an older HelmRelease names."""
 
     def chart_of(planned: Plan) -> tuple[Any, Any]:
         files = flux.render(planned, repository)
         spec = releases_of(files)["objects"]["spec"]
-        version = yamlio.loads(files["charts/005-objects/Chart.yaml"], "Chart.yaml")["version"]
+        folder = folder_of(files, "objects")
+        version = yamlio.loads(files[f"{folder}/Chart.yaml"], "Chart.yaml")["version"]
         if not repository.is_oci:
             assert spec["chart"]["spec"]["version"] == version
             assert "reconcileStrategy" not in spec["chart"]["spec"]
@@ -173,6 +184,34 @@ def test_a_changed_manifest_changes_the_release(repository: Repository) -> None:
     assert before[0] != after[0]
     assert before[1] != after[1]
     assert chart_of(small_plan("https://charts.example.com", "n")) == before
+
+
+def contents_of(planned: Plan) -> dict[str, str]:
+    """What each HelmRelease is labelled with, having checked that every edge asks for just that."""
+    found = releases_of(flux.render(planned, GIT))
+    labels = {name: str(o["metadata"]["labels"][flux.CONTENT_LABEL]) for name, o in found.items()}
+    for release in found.values():
+        for edge in release["spec"].get("dependsOn", ()):
+            asked = edge["readyExpr"].split(" && ")[0]
+            assert asked == f'dep.metadata.labels["muster.dev/content"] == "{labels[edge["name"]]}"'
+    return labels
+
+
+def test_edges_ask_for_the_content_that_they_mean() -> None:
+    """A change of a release changes what all that depend on it wait for, and nothing else."""
+    whole = gated_plan()
+    other = msgspec.structs.replace(whole.releases[2], version="1.0.1")
+    before = contents_of(whole)
+    after = contents_of(msgspec.structs.replace(whole, releases=(*whole.releases[:2], other, *whole.releases[3:])))
+    assert {name for name in before if before[name] != after[name]} == {"operator", "late", "objects"}
+
+
+def test_a_new_neighbour_changes_no_other_release() -> None:
+    """Places in the order move, contents do not: nothing is upgraded and no gate runs again."""
+    whole = gated_plan()
+    new = msgspec.structs.replace(whole.releases[0], name="new")
+    found = contents_of(msgspec.structs.replace(whole, releases=(new, *whole.releases)))
+    assert {name: content for name, content in found.items() if name != "new"} == contents_of(whole)
 
 
 _SSH = {"secretRef": {"name": "muster-bundle-git"}}

@@ -35,7 +35,7 @@ def test_nobody_there(folder: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_in_the_way_is_not_overwritten(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match="holds a bundle already"):
+    with pytest.raises(BadInputError, match="holds a bundle already; give another folder"):
         sharing.pull("oci://127.0.0.1:1/bundles/x:v1", folder)
     with pytest.raises(BadInputError, match="does not exist"):
         sharing.pull("oci://127.0.0.1:1/bundles/x:v1", tmp_path / "no" / "where")

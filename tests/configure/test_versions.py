@@ -55,6 +55,12 @@ def version(text: str, scheme: Scheme = K) -> Version:
         ("6.6.87+", "6.6.88", Scheme.KERNEL),
         ("6.8.0-1028-aws", "6.8.0-1030-aws", Scheme.KERNEL),
         ("6.12.0-talos", "6.12.1", Scheme.KERNEL),
+        # As packages order: a further number is newer than the name of the distribution, runs of digits are numbers.
+        ("5.14.0-503.el9", "5.14.0-503.22.1.el9_5.x86_64", Scheme.KERNEL),
+        ("5.14.0-570.el9_9.x86_64", "5.14.0-570.el9_10.x86_64", Scheme.KERNEL),
+        ("4.18.0-553.el8_10.x86_64", "4.18.0-553.16.1.el8_10.x86_64", Scheme.KERNEL),
+        ("v1.33.5+rke2r2", "v1.33.5+rke2r10", K),
+        ("v1.33.5+k3s2", "v1.33.5+k3s11", K),
     ],
 )
 def test_order(low: str, high: str, scheme: Scheme) -> None:

@@ -101,8 +101,8 @@ def render(
     """Render RECIPE into a folder.
 
     --set takes JSON (true, 3, null, [], {...}) or plain text; text that looks like a number, a truth value, a list or
-    a map needs inner quotes, --set 'x:image.tag="1.30"'. A map or list replaces the one that is there, null drops it, a dot inside a key is
-    written as \\., and COMPONENT:enabled=false leaves a component out.
+    a map needs inner quotes, --set 'x:image.tag="1.30"'. A map or list replaces the one that is there, null drops it,
+    a dot inside a key is written as \\., and COMPONENT:enabled=false leaves a component out.
 
     --set-file merges a file of values: maps merge, lists and scalars replace, null drops. --set wins over it, and
     what the recipe or these two set wins over the options that place pods and volumes.

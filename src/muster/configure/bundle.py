@@ -14,6 +14,7 @@ from pathlib import Path
 from muster import yamlio
 from muster.configure import lock
 from muster.configure.choices import Choices, RecordedChoices, record
+from muster.configure.lint import lint_component
 from muster.configure.overrides import Override
 from muster.configure.placement import PlacementChoice
 from muster.configure.plan import Plan, plan
@@ -58,6 +59,8 @@ def build(
     `locked` is the recipe as it was read, `changed` the same with `choices` applied (or with `overrides`, where these
     are all the choices).
     """
+    for component in locked.components:
+        lint_component(component, "the recipe")
     planned = plan(changed)
     repository = repository or Repository()
     match deployer:
@@ -155,9 +158,9 @@ def write(folder: Path, files: Mapping[str, str], force: bool = False) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(files[name], encoding="utf-8")
             path.chmod(0o755 if name.endswith(".sh") else 0o644)
-        if folder.exists():
-            folder.rename(staging / "old")
         try:
+            if folder.exists():
+                folder.rename(staging / "old")
             fresh.rename(folder)
         except BaseException:  # Ctrl-C too: the old bundle must not go away with the staging folder
             if not folder.exists() and (staging / "old").exists():
@@ -169,8 +172,10 @@ def write(folder: Path, files: Mapping[str, str], force: bool = False) -> None:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def require_free(folder: Path, force: bool = False) -> None:
-    """Raise BadInputError unless a bundle may be written to `folder`."""
+def require_free(
+    folder: Path, force: bool = False, remedy: str = "replace it with --force or give another folder"
+) -> None:
+    """Raise BadInputError unless a bundle may be written to `folder`; `remedy` is for one that holds a bundle."""
     if folder.name in ("", ".."):
         raise BadInputError("The output is no name of a folder; give one, for example bundle/.")
     if not folder.parent.is_dir():
@@ -184,7 +189,7 @@ def require_free(folder: Path, force: bool = False) -> None:
     if not (folder / CHECKSUMS).is_file() or not (folder / DESCRIPTION).is_file():
         raise BadInputError(f"{folder} is not empty and holds no bundle; give an empty or new folder.")
     if not force:
-        raise BadInputError(f"{folder} holds a bundle already; replace it with --force or give another folder.")
+        raise BadInputError(f"{folder} holds a bundle already; {remedy}.")
     try:
         verify(folder)
     except NotSatisfiedError as error:
@@ -206,8 +211,9 @@ def verify(folder: Path) -> tuple[int, str]:
         expected = _parse_checksums(listing, folder)
         present = _present(folder)
     except OSError as error:
+        name = str(error.filename or CHECKSUMS).removeprefix(f"{folder}/")
         raise BadInputError(
-            f"{folder} holds no readable {CHECKSUMS} ({error.strerror}); it is not a bundle."
+            f"{folder} holds no readable {_shown(name)} ({error.strerror}); it is not a bundle."
         ) from error
     for name in sorted(set(expected) | set(present)):
         if name not in present:
@@ -258,7 +264,7 @@ def _parse_checksums(listing: bytes, folder: Path) -> dict[str, str]:
 def _present(folder: Path) -> dict[str, str]:
     """Digest of every file, by path; anything that is no regular file has a digest that nothing matches."""
     found: dict[str, str] = {}
-    for root, folders, names in os.walk(folder):
+    for root, folders, names in os.walk(folder, onerror=_raise):
         here = Path(root)
         if not folders and not names and here != folder:
             found[f"{here.relative_to(folder).as_posix()}/"] = "an empty folder"
@@ -272,6 +278,11 @@ def _present(folder: Path) -> dict[str, str]:
             regular = path.is_file() and not path.is_symlink()
             found[relative] = _digest(path) if regular else "not a regular file"
     return found
+
+
+def _raise(error: OSError) -> None:
+    """A folder that cannot be read may hold anything: it is never skipped."""
+    raise error
 
 
 def _digest(path: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from muster.configure.catalogue import Catalogue
 from muster.configure.criteria import Dimension
@@ -54,10 +54,10 @@ def review(
     present = set(lint_catalogue(before, known))
     findings = [finding for finding in lint_catalogue(after, known) if finding not in present]
     findings += _lint_criteria(layer, before)
+    findings += _lint_bases(layer, after)
     findings += _lint_shadowed(layer, after)
     recipes = tuple(_touched(layer, after))
-    for name in recipes:
-        findings += _resolve(name, after)
+    findings += _grouped([finding for name in recipes for finding in _resolve(name, after)])
     return Review(layer.name, layer.digest, after.digest, recipes, tuple(sorted(set(findings))))
 
 
@@ -88,6 +88,35 @@ def _lint_criteria(layer: LayerSource, before: Catalogue) -> Iterator[Finding]:
                     f"lists the {dimension} {value!r}, for which it has no overlay; write one or remove it.",
                     Severity.WARNING,
                 )
+
+
+def _lint_bases(layer: LayerSource, after: Catalogue) -> Iterator[Finding]:
+    """Overlays that are for something else than what they are based on; only the os may differ."""
+    for file in layer.files:
+        if room_of(file) is not Room.OVERLAYS:
+            continue
+        overlay = after.overlays[key_of(file)]
+        for name in after.chain(overlay.name):
+            for dimension, value in after.overlays[name].criteria.items():
+                own = overlay.criteria.get(dimension, value)
+                if own != value and dimension != Dimension.OS:
+                    yield Finding(
+                        file,
+                        Rule.CRITERION,
+                        f"is for the {dimension} {own!r} and based on {name}, which is for {value!r}; correct one of "
+                        "the two.",
+                        Severity.WARNING,
+                    )
+
+
+def _grouped(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """One finding for each message: what is wrong in a component is wrong in every recipe that has it."""
+    places: dict[str, list[Finding]] = {}
+    for finding in findings:
+        places.setdefault(finding.message, []).append(finding)
+    for message, found in places.items():
+        more = f" The same for {len(found) - 1} more of the recipes." if len(found) > 1 else ""
+        yield replace(found[0], message=message + more)
 
 
 def _lint_shadowed(layer: LayerSource, after: Catalogue) -> Iterator[Finding]:

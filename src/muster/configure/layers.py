@@ -129,7 +129,10 @@ def _fetched(ref: str) -> bytes:
     from muster.configure.registry import Artifact, fetch, parse_reference, verify
 
     parsed = parse_reference(ref)
-    manifest, packed = (cache_folder() / f"{parsed.digest.replace(':', '-')}{end}" for end in (".json", ".tar.gz"))
+    cache = cache_folder()
+    if cache is None:
+        return fetch(ref, media_type=MEDIA_TYPE, require_digest=True).packed
+    manifest, packed = (cache / f"{parsed.digest.replace(':', '-')}{end}" for end in (".json", ".tar.gz"))
     if parsed.digest:
         try:
             artifact = Artifact(parsed, manifest.read_bytes(), packed.read_bytes())
@@ -160,7 +163,15 @@ def _keep(path: Path, content: bytes) -> None:
             partial.unlink(missing_ok=True)
 
 
-def cache_folder() -> Path:
-    """Where pulled layers are kept, two files a digest: `$XDG_CACHE_HOME/muster/catalogue`."""
-    root = os.environ.get("XDG_CACHE_HOME") or ""
-    return (Path(root) if Path(root).is_absolute() else Path.home() / ".cache") / "muster" / "catalogue"
+def cache_folder() -> Path | None:
+    """Where pulled layers are kept, two files a digest: `$XDG_CACHE_HOME/muster/catalogue`.
+
+    None for a user without a home, such as the one that a container runs as: then nothing is kept.
+    """
+    root = Path(os.environ.get("XDG_CACHE_HOME") or "")
+    if not root.is_absolute():
+        try:
+            root = Path.home() / ".cache"
+        except RuntimeError:
+            return None
+    return root / "muster" / "catalogue"

@@ -6,12 +6,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from muster.configure.catalogue import ROOT, Catalogue, Component, Overlay, Patch, SourceKind
 from muster.configure.parameters import value_paths
 from muster.configure.values import Path, leaves, parse_path, path_text
 from muster.errors import BadInputError
+
+if TYPE_CHECKING:
+    from muster.configure.recipe import RecipeComponent
 
 _SECRET_KEY = re.compile(
     r"(password|passwd|passphrase|token|api_?key|private_?key|access_?key|secret_?key|client_?secret|credentials?)",
@@ -72,6 +75,23 @@ def lint_values(component: str, values: Mapping[str, Any], source: str) -> None:
     """Raise BadInputError for the first literal secret or floating image tag in `values`."""
     for _, path, message in value_problems(values):
         raise BadInputError(f"{component}:{path_text(path)} ({source}) {message}")
+
+
+def lint_component(component: RecipeComponent, source: str) -> None:
+    """Raise BadInputError for the first literal secret or floating image tag in the values and manifests."""
+    lint_values(component.name, component.values, source)
+    for file in (*component.pre_manifests, *component.post_manifests):
+        for item in file.objects or ():
+            for message in _object_problems(item):
+                raise BadInputError(f"{component.name}/{file.name} ({source}): {message}")
+
+
+def _object_problems(item: Mapping[str, Any]) -> Iterator[str]:
+    kind = item.get("kind")
+    if kind == "Secret" and (item.get("data") or item.get("stringData")):
+        yield "a Secret holds its content, and recipes are shared; create it in the cluster instead."
+    for _, path, message in value_problems(item):
+        yield f"{kind}: {path_text(path)} {message}"
 
 
 def value_problems(values: Mapping[str, Any]) -> Iterator[tuple[Rule, Path, str]]:

@@ -70,6 +70,8 @@ def parse_overrides(texts: Iterable[str], recipe: Recipe) -> tuple[Override, ...
             raise BadInputError(f"--set {text[:80]!r} is malformed; write it as component:path=value.")
         try:
             override = Override(_component(name, recipe), parse_path(path), parse_value(value))
+            if override.value == value:
+                _require_plain(override, recipe)
         except BadInputError as error:
             raise BadInputError(f"--set {text[:80]!r}: {error}") from error
         for other in found:
@@ -80,6 +82,21 @@ def parse_overrides(texts: Iterable[str], recipe: Recipe) -> tuple[Override, ...
             raise BadInputError(f"--set {override}: enabled takes true or false.")
         found.append(override)
     return tuple(found)
+
+
+def _require_plain(override: Override, recipe: Recipe) -> None:
+    """Refuse text without quotes that was surely meant as something else: charts take it, and do the opposite."""
+    text = override.value.strip()
+    quoted = f"quotes inside ('\"{text[:40]}\"') say that this text is meant"
+    if text[:1] in ("{", "[", '"'):
+        raise BadInputError(f"the value looks like JSON and is not valid JSON; correct it, or {quoted}.")
+    if text.lower() in ("true", "false", "null"):
+        raise BadInputError(f"write true, false or null in small letters; {quoted}.")
+    component = recipe.component(override.component)
+    present = ABSENT if component is None else get(component.values, override.path)
+    word = override.path[-1] == "enabled" and text.lower() in ("yes", "no", "on", "off", "y", "n")
+    if word or (text and isinstance(present, bool)):
+        raise BadInputError(f"this is a switch; write true or false; {quoted}.")
 
 
 def file_values(name: str, values: Any, source: str, recipe: Recipe) -> FileValues:

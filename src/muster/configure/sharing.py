@@ -30,7 +30,7 @@ def pull(reference: str, folder: Path, *, plain_http: bool = False, require_dige
     whole, UnreachableError.
     """
     try:
-        bundles.require_free(folder)
+        bundles.require_free(folder, remedy="give another folder, or remove it first")
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
         raise BadInputError(f"Cannot write to {str(folder)[:120]}: {error.strerror}.") from error

@@ -61,10 +61,10 @@ def _changes(place: str, class_key: str, before: Mapping[str, Any], after: Mappi
     new = {path: value for path, value in leaves(after) if path != (class_key,)}
     for path in sorted(old.keys() | new.keys()):
         earlier, later = old.get(path, ABSENT), new.get(path, ABSENT)
-        if earlier == later:
+        if earlier == later or (path[-1] in _SIZE_KEYS and same_quantity(earlier, later)):
             continue
         what = f"{place}.{path_text(path)}: {_text(earlier)} -> {_text(later)}"
-        if path[-1] in _SIZE_KEYS and _shrinks(earlier, later):
+        if path[-1] in _SIZE_KEYS and shrinks(earlier, later):
             yield blocked(f"{what}; a volume cannot shrink", "keep the size")
         else:
             yield care(
@@ -73,7 +73,14 @@ def _changes(place: str, class_key: str, before: Mapping[str, Any], after: Mappi
             )
 
 
-def _shrinks(before: Any, after: Any) -> bool:
+def same_quantity(before: Any, after: Any) -> bool:
+    """Whether both are quantities of the same size, whatever their units."""
+    first = _bytes(before)
+    return first is not None and first == _bytes(after)
+
+
+def shrinks(before: Any, after: Any) -> bool:
+    """Whether both are quantities, and the second is smaller."""
     first, second = _bytes(before), _bytes(after)
     return first is not None and second is not None and second < first
 

@@ -110,7 +110,7 @@ def _criteria(before: Recipe, after: Recipe) -> list[Reason]:
         if old == new:
             continue
         what = f"the recipe is for {dimension} {new}, the old one for {old}"
-        if dimension == "service":
+        if dimension == "service" and "any" not in (old, new):
             found.append(blocked(what, "a cluster does not change its service; resolve a recipe for the one it has"))
         else:
             found.append(care(what, "make sure that the nodes of this cluster are what the new recipe is for"))

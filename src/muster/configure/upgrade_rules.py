@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
+from muster.configure.manifest_changes import manifest_changes
 from muster.configure.plan import CrdPolicy, Plan, Release
 from muster.configure.recipe import Recipe, RecipeComponent
 from muster.configure.renames import NAMESPACE_MOVES, Rename
 from muster.configure.storage_changes import claims, storage_changes
-from muster.configure.upgrade_verdicts import Reason, blocked, care, safe
-from muster.configure.values import ABSENT, parse_path, path_text, whole_leaves
+from muster.configure.upgrade_verdicts import Reason, UpgradeVerdict, blocked, care, safe
+from muster.configure.value_changes import value_changes
 from muster.configure.versions import Scheme, Version
 from muster.errors import BadInputError
 
 _NUMBERS = re.compile(r"v?(\d+)\.(\d+)", re.ASCII)
-_NAME_KEYS: Final = frozenset({"nameOverride", "fullnameOverride", "namespaceOverride"})
 _SHOWN = 6
-
-CAREFUL: Final[tuple[tuple[str, str, str], ...]] = (
-    ("gpu-operator", "driver", "the driver is replaced on every GPU node, and work that uses a GPU there ends"),
-    ("gpu-operator", "toolkit", "the container runtime restarts on every GPU node"),
-    ("gpu-operator", "cdi", "the container runtime restarts on every GPU node"),
-    ("gpu-operator", "operator.runtimeClass", "pods that name the old RuntimeClass are no longer created"),
-    ("gpu-operator", "mig", "GPUs are partitioned anew, which ends the work on them"),
-    ("gpu-operator", "hostPaths", "driver and toolkit move to other folders of the nodes"),
-    ("network-operator", "ofedDriver", "the network driver is replaced, and jobs that span nodes end"),
-    ("nvidia-dra-driver-gpu", "nvidiaDriverRoot", "claims on GPUs fail until the driver is found at the new place"),
-    ("nvidia-dra-driver-gpu", "resources", "device classes come or go, and claims on those that go stay pending"),
-)
-"""(component, value path, what a change below it does)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +49,7 @@ def changed(old: RecipeComponent, new: RecipeComponent, before: Side, after: Sid
         *_version(old, new),
         *_crds(old, new, before, after),
         *storage_changes(old, new),
-        *_values(old, new),
+        *value_changes(old, new),
         *_releases(before.plan.of(old.name), after.plan.of(new.name)),
         *_secrets(old, new, before.plan, after.plan),
         *_edges(old, new),
@@ -136,6 +122,8 @@ def removed(component: RecipeComponent, before: Side, after: Side, by_itself: bo
         found.append(care("removed", remedy))
     if claims(component):
         found.append(blocked("its volumes may go with it", "back up what they hold first"))
+    objects = manifest_changes(before.plan.of(component.name), ())
+    found += [reason for reason in objects if reason.verdict is UpgradeVerdict.BLOCKED]
     if component.storage.provides:
         users = [c.name for c in after.recipe.components if claims(c)]
         if users:
@@ -233,51 +221,6 @@ def _policy(plan: Plan, component: str) -> CrdPolicy | None:
     return next((r.crds for r in plan.of(component) if r.name == component), None)
 
 
-def _values(old: RecipeComponent, new: RecipeComponent) -> Iterator[Reason]:
-    before, after = dict(whole_leaves(old.values)), dict(whole_leaves(new.values))
-    paths = [
-        p for p in sorted(before.keys() | after.keys()) if not _same(before.get(p, ABSENT), after.get(p, ABSENT))
-    ]
-    rest: list[str] = []
-    for path in paths:
-        shown = f"{path_text(path)}: {_text(before.get(path, ABSENT))} -> {_text(after.get(path, ABSENT))}"
-        if path[-1] in _NAME_KEYS:
-            yield blocked(
-                f"{shown}: every object gets a new name or selector, which cannot be changed in place",
-                f"keep the name, or uninstall {old.name} first",
-            )
-            continue
-        why = _careful(new, path)
-        if why:
-            yield care(f"{shown}: {why}", "deploy while the nodes are drained, or node by node")
-        elif not _is_storage(new, path):
-            rest.append(path_text(path))
-    if rest:
-        yield safe(f"values changed: {_some(rest)}")
-
-
-def _careful(component: RecipeComponent, path: tuple[str, ...]) -> str:
-    for name, text, why in CAREFUL:
-        prefix = parse_path(text)
-        if name == component.catalogue_name and path[: len(prefix)] == prefix:
-            return why
-    placement = component.placement
-    for text in placement.accelerated_selectors:
-        if path[: len(parse_path(text))] == parse_path(text):
-            return "its pods leave the nodes that no longer match"
-    if claims(component):
-        for text in placement.system_selectors:
-            if path[: len(parse_path(text))] == parse_path(text):
-                return "its pods move to other nodes, which its volumes may not be reachable from"
-    return ""
-
-
-def _is_storage(component: RecipeComponent, path: tuple[str, ...]) -> bool:
-    """Whether `storage_changes` speaks about this path already."""
-    around = [parse_path(t)[:-1] for t in (*component.storage.class_paths, *component.storage.shared_class_paths)]
-    return any(path[: len(prefix)] == prefix or prefix[: len(path)] == path for prefix in around)
-
-
 def _releases(before: tuple[Release, ...], after: tuple[Release, ...]) -> Iterator[Reason]:
     remaining = {release.name for release in after}
     gone = [release.name for release in before if release.name not in remaining]
@@ -286,20 +229,7 @@ def _releases(before: tuple[Release, ...], after: tuple[Release, ...]) -> Iterat
             f"the release {_some(gone)} goes, with the objects in it",
             "where nothing removes releases by itself, uninstall it by hand after deploying",
         )
-    first = {_identity_of(o) for release in before for f in release.manifests for o in f.objects or ()}
-    second = {_identity_of(o) for release in after for f in release.manifests for o in f.objects or ()}
-    lost = sorted(first - second)
-    risky = [
-        name
-        for name in lost
-        if name.startswith(("PersistentVolumeClaim ", "Namespace ", "CustomResourceDefinition."))
-    ]
-    if risky:
-        yield blocked(
-            f"the manifests no longer hold {_some(risky)}", "save what is in them, or keep them in the manifests"
-        )
-    if rest := [name for name in lost if name not in risky]:
-        yield care(f"the manifests no longer hold {_some(rest)}", "make sure that nobody uses these objects")
+    yield from manifest_changes(before, after)
 
 
 def _secrets(old: RecipeComponent, new: RecipeComponent, before: Plan, after: Plan) -> Iterator[Reason]:
@@ -325,26 +255,6 @@ def _edges(old: RecipeComponent, new: RecipeComponent) -> Iterator[Reason]:
         yield safe(f"comes after {_some(more)} now")
     if less:
         yield safe(f"no longer waits for {_some(less)}")
-
-
-def _identity_of(document: Mapping[str, Any]) -> str:
-    """`ConfigMap namespace/name` for an object: what Kubernetes tells objects apart by."""
-    metadata = document.get("metadata")
-    found = metadata if isinstance(metadata, Mapping) else {}
-    name = str(found.get("name") or found.get("generateName") or "?")
-    group = str(document.get("apiVersion", "")).rpartition("/")[0]
-    kind = f"{document.get('kind', '?')}.{group}" if group else str(document.get("kind", "?"))
-    return f"{kind} {found['namespace']}/{name}" if found.get("namespace") else f"{kind} {name}"
-
-
-def _same(first: Any, second: Any) -> bool:
-    if first is ABSENT or second is ABSENT:
-        return first is second
-    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
-
-
-def _text(value: Any) -> str:
-    return "(not set)" if value is ABSENT else json.dumps(value, ensure_ascii=False)[:80]
 
 
 def _some(names: Any) -> str:

@@ -1,8 +1,8 @@
 """One version algebra: Kubernetes, charts, drivers, kernels and plain numbers; ranges with AND, OR and intersection.
 
 The order is total. Trailing zeros do not count (`1.30` is `1.30.0`), pre-releases come before their release as SemVer
-says, and vendor builds (`-eks-3025e55`, `-gke.1318000`, `-1028-aws`) come after the bare version. A bound without a
-build stands for all builds of that version, so `<= 1.34.3` admits `1.34.3-gke.1318000` and `> 1.34.3` does not.
+says, and vendor builds (`-eks-3025e55`, `-gke.1318000`, `-1028-aws`) come after the bare version, in the order of
+packages: runs of digits are numbers, and `503.22.1.el9_5` comes after `503.el9`. A bound without a build stands for all builds of that version, so `<= 1.34.3` admits `1.34.3-gke.1318000` and `> 1.34.3` does not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from muster.errors import BadInputError
 
 Identifier = tuple[int, int, str]
-"""Numeric identifiers (0, n, "") sort before words (1, 0, word), as SemVer says."""
+"""Numeric identifiers (0, n, "") sort before words (1, 0, word), as SemVer says; those of builds (3, n, "") after."""
 Key = tuple[tuple[int, ...], tuple[Identifier, ...], tuple[Identifier, ...], str]
 Cut = tuple[tuple[int, ...], tuple[Identifier, ...], tuple[Identifier, ...], str, int]
 """A place between versions: just before (0) or just after (1) the version that the first four entries name."""
@@ -94,15 +94,21 @@ def _identifiers(text: str, separators: str) -> tuple[Identifier, ...]:
     return tuple((0, int(part), "") if part.isdigit() and len(part) <= 18 else (1, 0, part) for part in parts)
 
 
+def _build(text: str, scheme: Scheme) -> tuple[Identifier, ...]:
+    """The identifiers of a vendor's build; SemVer gives builds of charts no order, any fixed one will do."""
+    parts = re.findall(r"[0-9]{1,18}|[A-Za-z]+", text) if scheme is not Scheme.CHART else text.split(".")
+    return tuple((3, int(part), "") if part.isdigit() and len(part) <= 18 else (1, 0, part) for part in parts if part)
+
+
 def _read_suffix(suffix: str, scheme: Scheme) -> tuple[tuple[Identifier, ...], tuple[Identifier, ...]]:
     """Split what follows the numbers into (pre-release, build)."""
     head, _, plus = suffix.partition("+")
     # In SemVer a hyphen is part of an identifier; vendors separate the parts of a build with it.
     separators = r"\." if scheme is Scheme.CHART else r"[-.+~_]"
-    identifiers = _identifiers(head.removeprefix("-").removeprefix("~"), separators)
-    build = _identifiers(plus, separators)
+    head = head.removeprefix("-").removeprefix("~")
+    identifiers = _identifiers(head, separators)
     if not identifiers:
-        return _RELEASED, build
+        return _RELEASED, _build(plus, scheme)
     match scheme:
         case Scheme.CHART:
             is_pre = True
@@ -115,7 +121,9 @@ def _read_suffix(suffix: str, scheme: Scheme) -> tuple[tuple[Identifier, ...], t
             is_pre = _PRE_WORD.fullmatch(identifiers[0][2]) is not None
         case _:
             assert_never(scheme)
-    return (identifiers, build) if is_pre else (_RELEASED, identifiers + build)
+    if is_pre:
+        return identifiers, _build(plus, scheme)
+    return _RELEASED, _build(head, scheme) + _build(plus, scheme)
 
 
 def _version_text(key: Key, scheme: Scheme) -> str:
