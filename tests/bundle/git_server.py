@@ -44,7 +44,12 @@ class GitServer:
 
     def _git(self, *arguments: str) -> str:
         done = subprocess.run(
-            ["git", *arguments], cwd=self._tree, env=_environment(self._home), capture_output=True, text=True, check=False
+            ["git", *arguments],
+            cwd=self._tree,
+            env=_environment(self._home),
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -141,7 +141,7 @@ def test_check_against_a_snapshot(recipe: Path, tmp_path: Path, capsys: pytest.C
     assert "unknown node gpu-1: kernel.version >= 6.8 (permission denied)" in said
     path.write_text("kind: Other\n")
     assert run(["recipe", "check", str(recipe), "--snapshot", str(path)]) == 2
-    assert "is no snapshot" in capsys.readouterr().err
+    assert "is no snapshot of muster.dev/v1alpha1; make one with 'muster snapshot -o FILE'" in capsys.readouterr().err
 
 
 def test_layers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,17 @@ def test_the_small_catalogue_is_clean() -> None:
         {"url": "https://user:pass@example.com/x"},
         {"key": "nvapi-" + "x" * 30},
         {"clientSecret": "x"},
+        {"grafana": {"adminPassword": 123456}},
+        {"db": {"pwd": "x"}},
+        {"smtp_pass": "x", "n": 1},
+        {"db_password": "x"},
+        {"tokenPassword": "x"},
+        {"licenseKey": "x"},
+        {"imagePullSecret": {".dockerconfigjson": "eyJhdXRocyI6e319"}},
+        {"args": ["--listen=:8080", "--password=hunter2"]},
+        {"headers": {"authorization": "Bearer 0123456789abcdef0123"}},
+        {"jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl"},
+        {"url": "https://hooks.slack.com/services/T00000000/B00000000/abcdefghij"},
     ],
 )
 def test_a_secret_written_out_is_found(values: dict[str, Any]) -> None:
@@ -54,6 +65,8 @@ def test_a_secret_written_out_is_found(values: dict[str, Any]) -> None:
         {"env": [{"name": "PASSWORD", "value": "$(DB_PASSWORD)"}]},
         {"env": [{"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "a", "key": "password"}}}]},
         {"url": "https://example.com:8080/a@b"},
+        {"args": ["--token=$(TOKEN)", "--password-file=/x"], "generatePassword": "true"},
+        {"maxTokens": 4096, "tokenTTL": 3600, "bypass": "x", "license": "Apache-2.0"},
     ],
 )
 def test_a_reference_to_a_secret_is_none(values: dict[str, Any]) -> None:
@@ -62,7 +75,16 @@ def test_a_reference_to_a_secret_is_none(values: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"tag": "latest"}, {"image": "nginx:main"}, {"imageTag": "Nightly"}, {"driver": {"version": "latest"}}]
+    "values",
+    [
+        {"tag": "latest"},
+        {"image": "nginx:main"},
+        {"imageTag": "Nightly"},
+        {"driver": {"version": "latest"}},
+        {"tag": "stable"},
+        {"image": {"repository": "a/b:latest"}},
+        {"images": ["a:1.0", "reg.example.com:5000/b:edge"]},
+    ],
 )
 def test_a_floating_tag_is_found(values: dict[str, Any]) -> None:
     with pytest.raises(BadInputError, match="moves"):

@@ -103,6 +103,7 @@ def test_gpus_that_were_expected_and_are_not_there(tmp_path: Path, capsys: Captu
     assert invoke("--node", "--expect-gpus", str(found + 1), "--file", str(file)) == 3
     sentence = capsys.readouterr().err
     assert f"expected to have {found + 1} GPU(s)" in sentence
+    assert f"and {found or 'none'} " in sentence
     assert sentence.count("\n") == 1
     assert yamlio.load(file)["kind"] == "Snapshot"
 

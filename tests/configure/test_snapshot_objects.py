@@ -136,6 +136,8 @@ def test_a_key_with_two_effects_is_two_taints() -> None:
         ({"nvidia.com/gpu": "8"}, {}, 8),
         ({"nvidia.com/gpu": "0"}, {"nvidia.com/gpu.count": "4"}, 4),
         ({}, {"nvidia.com/gpu.present": "true"}, 1),
+        ({}, {"feature.node.kubernetes.io/pci-0302_10de.present": "true"}, 1),
+        ({}, {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}, 1),
         ({"nvidia.com/gpu": "many"}, {}, 0),
         ({}, {}, 0),
     ],
@@ -167,6 +169,23 @@ def test_values_become_readings_with_names_of_their_own(values: Any) -> None:
 def test_no_secret_is_kept(values: dict[str, str]) -> None:
     nested = {"a": [{"b": values}], "env": [{"name": next(iter(values)), "value": "hunter2hunter2"}]}
     assert "hunter2" not in str(readings_of("values", nested, CONFIG))
+
+
+def test_a_password_of_digits_is_hidden() -> None:
+    (reading,) = readings_of("values", {"grafana": {"adminPassword": 123456}}, CONFIG)
+    assert reading.value == "(hidden)"
+
+
+def test_an_entry_in_front_of_a_list_is_one_change() -> None:
+    """Compared by position, every entry behind it would count as changed."""
+    tolerations = [{"key": key, "operator": "Exists"} for key in ("a", "b", "c")]
+    before = readings_of("spec", {"tolerations": tolerations, "driver": {"version": "580"}}, CONFIG)
+    after = readings_of("spec", {"tolerations": [{"key": "z"}, *tolerations], "driver": {"version": "580"}}, CONFIG)
+    assert [r.name for r in before] == [r.name for r in after] == ["spec.driver.version", "spec.tolerations"]
+    assert [a.name for a, b in zip(before, after, strict=True) if a != b] == ["spec.tolerations"]
+    many = [{"name": f"k{n}"} for n in range(500)]
+    ends = [readings_of("spec", {"l": [*many, {"name": end}]}, CONFIG)[0].value for end in "xy"]
+    assert ends[0] != ends[1]
 
 
 def test_long_text_is_kept_as_its_digest() -> None:

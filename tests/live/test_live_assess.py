@@ -185,7 +185,7 @@ def test_an_object_that_is_gone_fails() -> None:
 
     found = judge(RECIPE, setup)
     assert found["op/Deployment/op/controller"].result is FAILED
-    assert "gone" in found["op/Deployment/op/controller"].message
+    assert "not there" in found["op/Deployment/op/controller"].message
 
 
 def test_scaled_to_zero_fails_only_where_the_release_wants_more() -> None:
@@ -460,6 +460,18 @@ def test_a_rule_without_any_object_fails_and_without_the_kind_is_unknown() -> No
     found = judge(with_rule(), no_kind)
     assert found["op/Gadget/op/*"].result is UNKNOWN
     assert found["op/CustomResourceDefinition/gadgets.example.com"].result is FAILED
+    assert found["op/Gadget/op/*"].message.endswith("See 'kubectl get gadgets.example.com -n op'.")
+
+
+def test_what_was_never_installed_is_not_called_deleted() -> None:
+    async def nothing(_: World) -> None:
+        pass
+
+    found = judge(with_rule(), nothing)["op/CustomResourceDefinition/gadgets.example.com"]
+    assert found.result is FAILED
+    assert found.message.startswith(
+        "CustomResourceDefinition gadgets.example.com: it is not there. See whether somebody deleted it, then "
+    )
 
 
 @pytest.mark.parametrize(

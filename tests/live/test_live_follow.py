@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from muster.configure.live.assess import assess
-from muster.configure.live.follow import Outage, follow
+from muster.configure.live.follow import PROBE_S, Outage, follow
 from muster.configure.live.read import Memory
 from muster.configure.live.state import LiveState
 from muster.errors import UnreachableError
@@ -99,6 +99,33 @@ def test_an_outage_is_told_and_waited_out_but_not_at_the_start() -> None:
         first = follow(world.api, RECIPE, world.plan, clock, version=asked)
         with pytest.raises(UnreachableError):
             await anext(first)
+
+    run_virtual(main)
+
+
+def test_an_outage_in_quiet_times_is_told_once_and_soon_and_so_is_its_end() -> None:
+    async def main(clock: VirtualClock) -> None:
+        world = await built(clock)
+        up = True
+
+        async def asked() -> str:
+            if not up:
+                raise ConnectionLostError("No answer.")
+            return "v1.34.1"
+
+        states = follow(world.api, RECIPE, world.plan, clock, version=asked, resync_s=3600.0)
+        async with aclosing(states):
+            await anext(states)
+            await anext(states)
+            up, since = False, clock.now()
+            assert await anext(states) == Outage("No answer.")
+            assert (clock.now() - since).total_seconds() <= 2 * PROBE_S
+            coming = asyncio.ensure_future(anext(states))
+            await clock.sleep(600.0)
+            assert not coming.done()
+            up, since = True, clock.now()
+            assert isinstance(await coming, LiveState)
+            assert (clock.now() - since).total_seconds() <= PROBE_S
 
     run_virtual(main)
 

@@ -119,3 +119,23 @@ def test_ended_pods_and_healthy_ones_are_no_trouble() -> None:
     assert plainly_well(pod(phase="Succeeded"))
     assert not plainly_well(pod(phase="Pending"))
     assert not plainly_well(pod(phase="Unknown"))
+
+
+@pytest.mark.parametrize(("run_s", "stuck"), [(START_LIMIT_S - 1, False), (START_LIMIT_S + 60, True)])
+def test_an_init_container_that_runs_for_ever_is_told_once_it_is_long(run_s: float, stuck: bool) -> None:
+    def init(name: str, state: Any) -> dict[str, Any]:
+        return {"name": name, "state": state}
+
+    running = {"running": {"startedAt": at(run_s)}}
+    begins = [init("sidecar", running), init("validation", running), init("later", waiting("PodInitializing"))]
+    held = pod(
+        age_s=run_s,
+        phase="Pending",
+        initContainerStatuses=begins,
+        containerStatuses=[container(waiting("PodInitializing"))],
+    )
+    assert ("init container validation: has run for 11 min" in trouble(held, NOW)) is stuck
+    assert not plainly_well(held)
+    # The pod runs: what still runs of its init containers are sidecars.
+    well = pod(age_s=run_s, initContainerStatuses=begins[:1], containerStatuses=[container()])
+    assert trouble(well, NOW) == ""

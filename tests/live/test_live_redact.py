@@ -27,6 +27,13 @@ from muster.configure.live.redact import HIDDEN, MAX_SHOWN, shown
         ("text", "eyJhbGciOiJIUzI1NiJ9.eyJ"),
         ("text", "AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"),
         ("env", [{"name": "API_TOKEN", "value": "x"}]),
+        ("adminPassword", 123456),
+        ("licenses", [{"name": "a", "key": "x"}]),
+        ("tolerations", [{"operator": "In", "key": "-----BEGIN RSA PRIVATE KEY-----"}]),
+        ("db.pwd", "x"),
+        ("smtp_pass", "x"),
+        ("headers.authorization", "Bearer abcdefgh"),
+        ("hook", "https://hooks.slack.com/services/T0/B0/x"),
     ],
 )
 def test_what_may_be_secret_is_hidden(path: str, value: Any) -> None:
@@ -40,6 +47,14 @@ def test_what_may_be_secret_is_hidden(path: str, value: Any) -> None:
         ("existingSecretName", "pull"),
         ("auth.enabled", True),
         ("token.ttl", 3600),
+        ("maxTokens", 4096),
+        ("bypass", "x"),
+        (
+            "tolerations",
+            [{"key": "nvidia.com/gpu", "operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoExecute"}],
+        ),
+        ("matchExpressions", [{"key": "zone", "operator": "In", "values": ["a"]}]),
+        ("valueFrom.secretKeyRef", {"name": "db", "key": "url"}),
         ("image", "nvcr.io/nvidia/gpu-operator:v26.7.0"),
         ("digest.type", "sha256"),
         ("a", None),

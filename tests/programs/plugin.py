@@ -15,7 +15,8 @@ import pytest
 from tests.programs.sources import SourceMissingError, crd_files, find
 
 MARKER = "real_program"
-FIXTURES = frozenset({"helm", "helmfile", "oci_registry", "deployer_crds"})
+FLUX_CONTROLLERS = ("source-controller", "helm-controller", "kustomize-controller")
+FIXTURES = frozenset({"helm", "helmfile", "oci_registry", "deployer_crds", "flux_controllers"})
 ABSENT = "no real program: "
 START_LIMIT_S = 20.0
 
@@ -37,6 +38,12 @@ def helm() -> Path:
 def helmfile() -> Path:
     """The real helmfile; it needs `helm` on its PATH."""
     return _found("helmfile")
+
+
+@pytest.fixture(scope="session")
+def flux_controllers() -> dict[str, Path]:
+    """Name -> program of each controller of Flux that a bundle in Git needs."""
+    return {name: _found(name) for name in FLUX_CONTROLLERS}
 
 
 @pytest.fixture(scope="session")
@@ -105,4 +112,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
     if any(counts.values()):
         told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-        terminalreporter.write_line(f"With real Helm, Helmfile, registry and CRDs: {told}.")
+        terminalreporter.write_line(f"With real Helm, Helmfile, Flux, registry and CRDs: {told}.")

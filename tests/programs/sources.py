@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ class Module:
     path: str
     version: str
     checksum: str
+    parts: tuple[tuple[str, Module], ...] = ()
+    """(folder, module) that the module expects inside itself: the proxy serves nested modules apart from it."""
 
 
 HELM = Module("helm.sh/helm/v4", "v4.3.2", "h1:zdd8DgKTlLrlYIzdoAntDHLH0V3RkgNIpQ3yjzuD84M=")
@@ -36,20 +39,42 @@ DISTRIBUTION = Module(
     "github.com/distribution/distribution/v3", "v3.1.2", "h1:/Bv2YIqqSR00HiO49FT93hovy6r9IlrzwUDsJjCN5qg="
 )
 ARGO_CD = Module("github.com/argoproj/argo-cd/v3", "v3.5.0", "h1:iqnPFSKaQ0l3hREMH2Rk55VDcxrvBFaSO0g9bifZKzc=")
-FLUX_HELM = Module("github.com/fluxcd/helm-controller", "v1.4.3", "h1:449LcGJXLCylvrNCq8ycevwa5mxE1Mn9vxTwlsj/no8=")
-FLUX_SOURCE = Module(
-    "github.com/fluxcd/source-controller", "v1.7.3", "h1:gFfeBiNUgF0kFFGap/rrMeJqz+0Tod0ARENJO8w/UA8="
+
+
+def _flux(name: str, version: str, checksum: str, api_checksum: str) -> Module:
+    """A controller of Flux: its types are a module of their own in the folder `api`."""
+    path = f"github.com/fluxcd/{name}"
+    return Module(path, version, checksum, (("api", Module(f"{path}/api", version, api_checksum)),))
+
+
+FLUX_HELM = _flux(
+    "helm-controller",
+    "v1.4.3",
+    "h1:449LcGJXLCylvrNCq8ycevwa5mxE1Mn9vxTwlsj/no8=",
+    "h1:CdZwjL1liXmYCWyk2jscmFEB59tICIlnWB9PfDDW5q4=",
 )
-FLUX_KUSTOMIZE = Module(
-    "github.com/fluxcd/kustomize-controller", "v1.7.2", "h1:xmOWILtm9329M7MQCS/iCHXc2R+Xm9HjFSft9fh/PCA="
+FLUX_SOURCE = _flux(
+    "source-controller",
+    "v1.7.3",
+    "h1:gFfeBiNUgF0kFFGap/rrMeJqz+0Tod0ARENJO8w/UA8=",
+    "h1:JCDbaJqAbQtjCt3Ijsm/6nZf+SZiby3/R6lVZ1gDllE=",
+)
+FLUX_KUSTOMIZE = _flux(
+    "kustomize-controller",
+    "v1.7.2",
+    "h1:xmOWILtm9329M7MQCS/iCHXc2R+Xm9HjFSft9fh/PCA=",
+    "h1:E+UwgztwYCwgOgpMuIZZfntCEYIer+hl2NH5O+tL8hs=",
 )
 
 PROGRAMS: Mapping[str, tuple[Module, str]] = {
     "helm": (HELM, "./cmd/helm"),
     "registry": (DISTRIBUTION, "./cmd/registry"),
     "helmfile": (HELMFILE, "."),
+    "source-controller": (FLUX_SOURCE, "."),
+    "helm-controller": (FLUX_HELM, "."),
+    "kustomize-controller": (FLUX_KUSTOMIZE, "."),
 }
-"""Name -> (module, package of the program in it). `registry` is the CNCF's OCI registry."""
+"""Name -> (module, package of the program in it). `registry` is the CNCF's OCI registry; controllers are Flux's."""
 
 CRD_FOLDERS: tuple[tuple[Module, str], ...] = (
     (ARGO_CD, "manifests/crds"),
@@ -120,12 +145,34 @@ def build(name: str) -> Path:
     if os.access(target, os.X_OK):
         return target
     module, package = PROGRAMS[name]
-    folder = fetch(module)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{name}.{os.getpid()}.part")
+    with tempfile.TemporaryDirectory() as scratch:
+        _compile(name, package, _whole(module, Path(scratch)), part)
+    part.replace(target)
+    return target
+
+
+def _whole(module: Module, scratch: Path) -> Path:
+    """The folder of a module with the modules that it expects inside; a copy only where there are any."""
+    folder = fetch(module)
+    if not module.parts:
+        return folder
+    whole = scratch / "module"
+    # The cache of modules is read-only; contents are copied, modes are not.
+    shutil.copytree(folder, whole, copy_function=shutil.copyfile)
+    whole.chmod(0o755)
+    for name, part in module.parts:
+        shutil.copytree(fetch(part), whole / name, copy_function=shutil.copyfile)
+    for path in (p for p in whole.rglob("*") if p.is_dir()):
+        path.chmod(0o755)
+    return whole
+
+
+def _compile(name: str, package: str, folder: Path, target: Path) -> None:
     try:
         run = subprocess.run(
-            [*_BUILD, "-o", str(part), package],
+            [*_BUILD, "-o", str(target), package],
             cwd=folder,
             env={**os.environ, "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"},
             capture_output=True,
@@ -138,8 +185,6 @@ def build(name: str) -> Path:
     if run.returncode:
         lines = [line for line in run.stderr.splitlines() if line.strip() and "downloading" not in line]
         raise SourceMissingError(f"{name} cannot be built: {' / '.join(lines[-3:])[:600]}")
-    part.replace(target)
-    return target
 
 
 def build_all(tell: Callable[[str], None]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from muster.cli.cluster import cluster_options, with_cluster
+from muster.cli.cluster import cluster_options, with_cluster, without_watch_warnings
 from muster.cli.output import Format, emit, format_option
 from muster.errors import ExitCode
 
@@ -63,7 +63,8 @@ def assert_(
     async def work(api: KubeApi) -> tuple[Sequence[Assertion], bool]:
         return await look(api, opened, clock, wait_s, lambda line: click.echo(f"muster: {line}", err=True), vouched)
 
-    found, late = with_cluster(kubeconfig, context, work)
+    with without_watch_warnings():
+        found, late = with_cluster(kubeconfig, context, work)
     emit(as_plain(recipe, opened, found), output, lambda content: _print_table(content, everything))
     if all(a.result.value == "passed" for a in found):
         return ExitCode.OK

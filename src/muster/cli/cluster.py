@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
@@ -44,6 +45,20 @@ def with_cluster(kubeconfig: str | None, context: str | None, work: Callable[[Ku
                 ) from error
 
     return asyncio.run(main())
+
+
+@contextmanager
+def without_watch_warnings() -> Iterator[None]:
+    """Each watch of a server that is away warns again and again; a verb that follows tells the outage once."""
+    import logging
+
+    log = logging.getLogger("muster.kube.cache")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 async def read_all(api: KubeApi, res: ResourceType, decode: Callable[[bytes], M]) -> list[M]:

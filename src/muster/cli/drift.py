@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.assert_ import kubernetes_version
-from muster.cli.cluster import cluster_options, with_cluster
+from muster.cli.cluster import cluster_options, with_cluster, without_watch_warnings
 from muster.cli.output import Format, emit, format_option
 from muster.errors import BadInputError, ExitCode
 
@@ -61,7 +61,8 @@ def drift(
     recorded = read_recorded(Path(snapshot)) if snapshot is not None else ()
     clock = clock_from_environment()
     if watch:
-        with_cluster(kubeconfig, context, lambda api: _watch(api, opened, recorded, clock, interval_s, output))
+        with without_watch_warnings():
+            with_cluster(kubeconfig, context, lambda api: _watch(api, opened, recorded, clock, interval_s, output))
         return ExitCode.OK  # a watch has no end but Ctrl-C
 
     async def work(api: KubeApi) -> LiveState:
@@ -108,11 +109,16 @@ async def _watch(
     resync_s = RESYNC_S if interval_s is None else interval_s
     told = Told(output)
     states = follow(api, opened.recipe, opened.plan, clock, version=version, resync_s=resync_s)
+    lost = False
     async with aclosing(states):
         async for state in states:
             if isinstance(state, Outage):
-                click.echo(f"muster: {state.reason}", err=True)
+                click.echo(f"muster: {state.reason} Waiting for it.", err=True)
+                lost = True
             else:
+                if lost:
+                    click.echo("muster: the API server answers again.", err=True)
+                lost = False
                 told.update(clock.now(), compare(opened, state, recorded), state.unread)
 
 

@@ -201,9 +201,10 @@ def _gpus_missing(taken: NodeSnapshot | ClusterSnapshot, expected: int | None) -
     else:
         where, found = "", 0
     if expected is not None and (found is None or found < expected):
-        number = "an unknown number of" if found is None else found or "no"
+        number = "an unknown number of them" if found is None else found or "none"
+        verb = "was" if found == 1 else "were"
         raise NotSatisfiedError(
-            f"{where} was expected to have {expected} GPU(s) and {number} were found; "
+            f"{where} was expected to have {expected} GPU(s) and {number} {verb} found; "
             "look at the readings gpu.* and at the driver."
         )
     empty = [e.node for e in getattr(taken, "nodes", ()) if any(u.name == GPU for u in e.unknown)]

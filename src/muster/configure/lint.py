@@ -17,21 +17,26 @@ if TYPE_CHECKING:
     from muster.configure.recipe import RecipeComponent
 
 _SECRET_KEY = re.compile(
-    r"(password|passwd|passphrase|token|api_?key|private_?key|access_?key|secret_?key|client_?secret|credentials?)",
+    r"(password|passwd|passphrase|pwd|(?:^|[_-])pass|token|api_?key|private_?key|access_?key|secret_?key|license_?key"
+    r"|encryption_?key|signing_?key|client_?secret|credentials?|dockerconfigjson|htpasswd)$",
     re.I,
 )
 _REFERENCE_KEY = re.compile(r"(existing|name$|ref$|path$|file$|mount|ttl|enabled$|keyref|selector)", re.I)
 _KEY_OF_SECRET = re.compile(r"(password|username|user|token)_?key", re.I)
 _SECRET_TEXT = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----|\bAKIA[0-9A-Z]{16}\b|\bnvapi-[\w-]{20,}|\bgh[pousr]_\w{30,}|\bhf_\w{30,}"
-    r"|://[^/\s:@]+:[^/\s:@]+@",
+    r"|://[^/\s:@]+:[^/\s:@]+@|\bBearer [\w.~+/-]{16,}|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.|\bhooks\.slack\.com/services/\w"
+    r"|--[\w-]*(?:password|passwd|token|api-?key|secret-?key|client-?secret)=(?!\$[({])[^\s]",
     re.ASCII,
 )
 _EXPANDED = re.compile(r"\$\(\w+\)|\$\{\w+\}", re.ASCII)
 """A container's own environment variable: filled in where it runs."""
-_FLOATING_IMAGE = re.compile(r"[^\s:]+(/[^\s:]+)*:(latest|main|master|nightly)", re.I)
-_FLOATING_TAGS = frozenset({"latest", "main", "master", "nightly"})
+_FLOATING_IMAGE = re.compile(r"[^\s/]+(/[^\s:]+)*:(latest|main|master|nightly|edge|stable)", re.I)
+_FLOATING_TAGS = frozenset({"latest", "main", "master", "nightly", "edge", "stable"})
 _TAG_KEYS = frozenset({"tag", "imagetag", "version"})
+_IMAGE_KEYS = frozenset({"image", "images", "repository"})
+_PASSWORDS = ("password", "passwd", "passphrase", "pwd")
+_SWITCHES = frozenset({"true", "false"})
 _EXACT = re.compile(r"v?\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?", re.ASCII)
 
 
@@ -98,14 +103,15 @@ def value_problems(values: Mapping[str, Any]) -> Iterator[tuple[Rule, Path, str]
     """(rule, path, what is wrong and the remedy) of literal secrets and floating tags."""
     for path, value in _texts(values, ()):
         key = next((part for part in reversed(path) if not part.startswith("[")), "")
-        if (_SECRET_TEXT.search(value) or _is_secret(key)) and not _EXPANDED.fullmatch(value):
+        is_text = value not in _SWITCHES and not _EXPANDED.fullmatch(value)
+        if is_text and (_SECRET_TEXT.search(value) or _is_secret(key)):
             yield (
                 Rule.SECRET,
                 path,
                 "is a secret written out; put it into a Secret and name that Secret in the values.",
             )
         elif (key.lower() in _TAG_KEYS and value.lower() in _FLOATING_TAGS) or (
-            key.lower() == "image" and _FLOATING_IMAGE.fullmatch(value)
+            key.lower() in _IMAGE_KEYS and _FLOATING_IMAGE.fullmatch(value)
         ):
             yield (
                 Rule.FLOATING,
@@ -115,7 +121,10 @@ def value_problems(values: Mapping[str, Any]) -> Iterator[tuple[Rule, Path, str]
 
 
 def _texts(value: Any, at: Path) -> Iterator[tuple[Path, str]]:
-    """Every text that is not empty; that of `{name: X, value: text}` counts as the key X."""
+    """Every text that is not empty; that of `{name: X, value: text}` counts as the key X.
+
+    A password of digits is a text too.
+    """
     if isinstance(value, Mapping):
         name, text = value.get("name"), value.get("value")
         if isinstance(name, str) and isinstance(text, str) and text:
@@ -128,13 +137,14 @@ def _texts(value: Any, at: Path) -> Iterator[tuple[Path, str]]:
             yield from _texts(below, (*at, f"[{index}]"))
     elif isinstance(value, str) and value:
         yield at, value
+    elif isinstance(value, int) and not isinstance(value, bool) and at and at[-1].lower().endswith(_PASSWORDS):
+        yield at, str(value)
 
 
 def _is_secret(key: str) -> bool:
     if _KEY_OF_SECRET.fullmatch(key) or _REFERENCE_KEY.search(key):
         return False
-    found = _SECRET_KEY.search(key)
-    return found is not None and found.end() == len(key)
+    return _SECRET_KEY.search(key) is not None
 
 
 def lint_catalogue(

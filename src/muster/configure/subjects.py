@@ -9,8 +9,8 @@ from muster.configure.satisfaction import Subject
 from muster.configure.snapshot.model import ClusterSnapshot, NodeEntry
 from muster.inventory.record import NodeSnapshot, UnknownReading
 from muster.resources.fingerprint import Reading
+from muster.resources.gpu_labels import say_gpus
 
-GPU_LABEL: Final = "nvidia.com/gpu.present"
 GPU_COUNTS: Final = ("capacity.nvidia.com/gpu", "gpu.count")
 """Readings that count GPUs: the node's capacity, and what the agent found."""
 
@@ -33,9 +33,7 @@ def _nodes(entries: Iterable[NodeEntry]) -> Iterator[Subject]:
     for entry in entries:
         # The agent stands on the machine; the Node object is what the kubelet said about it.
         readings = _values(entry.reported) | _values(entry.readings)
-        if entry.labels.get(GPU_LABEL) == "true" or any(
-            readings.get(name, "0") not in ("0", "") for name in GPU_COUNTS
-        ):
+        if say_gpus(entry.labels) or any(readings.get(name, "0") not in ("0", "") for name in GPU_COUNTS):
             reasons = _reasons(entry.unknown)
             yield Subject(f"node {entry.node}", readings, labels=entry.labels, reasons=reasons)
 

@@ -1,8 +1,9 @@
 """One version algebra: Kubernetes, charts, drivers, kernels and plain numbers; ranges with AND, OR and intersection.
 
 The order is total. Trailing zeros do not count (`1.30` is `1.30.0`), pre-releases come before their release as SemVer
-says, and vendor builds (`-eks-3025e55`, `-gke.1318000`, `-1028-aws`) come after the bare version, in the order of
-packages: runs of digits are numbers, and `503.22.1.el9_5` comes after `503.el9`. A bound without a build stands for all builds of that version, so `<= 1.34.3` admits `1.34.3-gke.1318000` and `> 1.34.3` does not.
+says, and vendor builds (`-eks-3025e55`, `-gke.1318000`, `-1028-aws`) come after the bare version, ordered as packages
+are: runs of digits are numbers, and `503.22.1.el9_5` comes after `503.el9`. A bound without a build stands for all
+builds of that version, so `<= 1.34.3` admits `1.34.3-gke.1318000` and `> 1.34.3` does not.
 """
 
 from __future__ import annotations

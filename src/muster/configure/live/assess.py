@@ -6,24 +6,30 @@ unknown wherever something that it rests on could not be read, and unknown is ne
 
 from __future__ import annotations
 
-from muster.configure.live.check import FAILED, PASSED, UNKNOWN, Check
+from collections.abc import Mapping
+
+from muster.configure.live.agents import agent_checks
+from muster.configure.live.check import FAILED, PASSED, UNKNOWN, Check, plain
 from muster.configure.live.nodes import constraint_checks
 from muster.configure.live.objects import object_checks
-from muster.configure.live.ownership import possessions
+from muster.configure.live.ownership import Possessions, possessions
 from muster.configure.live.releases import release_checks
 from muster.configure.live.state import LiveState
 from muster.configure.plan import Plan
 from muster.configure.recipe import Recipe
 from muster.resources.baseline import Assertion
 
+MAX_NAME = 600
 _RANK = {PASSED: 0, UNKNOWN: 1, FAILED: 2}
 
 
-def checks(recipe: Recipe, plan: Plan, live: LiveState) -> tuple[Check, ...]:
+def checks(
+    recipe: Recipe, plan: Plan, live: LiveState, belongings: Mapping[str, Possessions] | None = None
+) -> tuple[Check, ...]:
     """Constraints first, then the components in the order of their deployment; each name once."""
-    found = constraint_checks(recipe, live)
+    found = [*constraint_checks(recipe, live), *agent_checks(live)]
     releases = release_checks(plan, live)
-    belongings = possessions(plan, live)
+    belongings = possessions(plan, live) if belongings is None else belongings
     for component in recipe.components:
         found += [check for check in releases if check.component == component.name]
         mine = belongings.get(component.name)
@@ -39,4 +45,7 @@ def checks(recipe: Recipe, plan: Plan, live: LiveState) -> tuple[Check, ...]:
 
 def assess(recipe: Recipe, plan: Plan, live: LiveState) -> tuple[Assertion, ...]:
     """Every assertion with its result; `plan` is the plan of `recipe`."""
-    return tuple(Assertion(name=c.name, result=c.result, message=c.message) for c in checks(recipe, plan, live))
+    return tuple(
+        Assertion(name=plain(check.name, MAX_NAME), result=check.result, message=check.message)
+        for check in checks(recipe, plan, live)
+    )

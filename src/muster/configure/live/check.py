@@ -10,6 +10,18 @@ PASSED, FAILED, UNKNOWN = AssertionResult.PASSED, AssertionResult.FAILED, Assert
 MAX_MESSAGE = 800
 
 
+def plain(text: str, at_most: int = MAX_MESSAGE) -> str:
+    """`text` on one line without control characters, cut to `at_most` characters.
+
+    What controllers, kubelets and registries say is written by others: no escape sequence of theirs may reach a
+    terminal, and no megabyte of theirs a status.
+    """
+    line = " ".join(text[: at_most * 4].split())
+    if not line.isprintable():
+        line = " ".join("".join(c if c.isprintable() else " " for c in line).split())
+    return line if len(line) <= at_most else f"{line[: at_most - 3]}..."
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What came of looking: the result, and in `why` one clause or sentence; empty when all is well."""
@@ -22,11 +34,11 @@ WELL = Verdict(PASSED)
 
 
 def failed(why: str) -> Verdict:
-    return Verdict(FAILED, why)
+    return Verdict(FAILED, plain(why))
 
 
 def unknown(why: str) -> Verdict:
-    return Verdict(UNKNOWN, why)
+    return Verdict(UNKNOWN, plain(why))
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
@@ -62,8 +74,8 @@ class Check:
         """One or two sentences for people: what, where, why, what to look at."""
         if self.verdict.result is PASSED:
             return self.verdict.why[:MAX_MESSAGE]
-        subject = self.path or self.name
+        subject, look = plain(self.path or self.name, 300), plain(self.look, 300)
         sentence = f"{subject}: {self.verdict.why.rstrip('.')}."
-        if self.look:
-            sentence = f"{sentence[: MAX_MESSAGE - len(self.look) - 8]} See {self.look}."
+        if look:
+            sentence = f"{sentence[: MAX_MESSAGE - len(look) - 8]} See {look}."
         return sentence[:MAX_MESSAGE]

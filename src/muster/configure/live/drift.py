@@ -8,16 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 
+import msgspec
+
 from muster.configure.live.assess import checks
-from muster.configure.live.check import FAILED, Check
+from muster.configure.live.check import FAILED, Check, plain
 from muster.configure.live.foreign import foreign
+from muster.configure.live.hand_edits import hand_edits
 from muster.configure.live.nodes import node_drifts
-from muster.configure.live.ownership import tellers
+from muster.configure.live.ownership import possessions, tellers
 from muster.configure.live.state import LiveState
 from muster.configure.live.values_drift import differences, manifest_differences
 from muster.configure.plan import Plan, Release
 from muster.configure.recipe import Recipe
 from muster.resources.baseline import Drift, DriftClass
+
+MAX_TEXT = 600
 
 
 class Severity(StrEnum):
@@ -47,11 +52,15 @@ def severity(drift_class: DriftClass) -> Severity:
 
 def drift(recipe: Recipe, plan: Plan, live: LiveState) -> tuple[Drift, ...]:
     """Every difference: components in the order of their deployment, then foreign releases, then nodes by name."""
-    found = [_from_check(check) for check in checks(recipe, plan, live) if check.result is FAILED and check.drift]
+    belongings = possessions(plan, live)
+    checked = checks(recipe, plan, live, belongings)
+    found = [_from_check(check) for check in checked if check.result is FAILED and check.drift]
     for release in plan.releases:
         found += _sources(release, live)
         found += _values(release, live)
         found += _manifests(release, live)
+    for name, mine in belongings.items():
+        found += hand_edits(name, mine)
     place = {component.name: at for at, component in enumerate(recipe.components)}
     found.sort(key=lambda d: place.get(d.component, -1))
     found += foreign(recipe, plan, live)
@@ -59,7 +68,13 @@ def drift(recipe: Recipe, plan: Plan, live: LiveState) -> tuple[Drift, ...]:
         Drift(drift_class=n.drift, node=n.node, path=n.path, expected=n.expected, found=n.found, remedy=n.remedy)
         for n in node_drifts(recipe, live)
     ]
-    return tuple(found)
+    return tuple(_cleaned(each) for each in found)
+
+
+def _cleaned(each: Drift) -> Drift:
+    """Texts of controllers, charts and nodes, bounded and without control characters."""
+    texts = {name: plain(getattr(each, name), MAX_TEXT) for name in ("node", "path", "expected", "found", "remedy")}
+    return msgspec.structs.replace(each, **texts)
 
 
 def _from_check(check: Check) -> Drift:

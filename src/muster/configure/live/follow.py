@@ -18,6 +18,9 @@ from muster.kube.api import KubeApi, ServerError, TooManyRequestsError
 SETTLE_S = 1.0
 """Changes come in groups (an upgrade touches many objects); this long after the first of them is looked again."""
 RESYNC_S = 300.0
+PROBE_S = 15.0
+"""Where nothing changes, so often it is asked whether the server still answers: a watch that broke tells nothing."""
+_OUTAGES = (UnreachableError, ServerError, TooManyRequestsError)
 
 
 @dataclass(frozen=True)
@@ -37,14 +40,16 @@ async def follow(
     resync_s: float = RESYNC_S,
     settle_s: float = SETTLE_S,
 ) -> AsyncGenerator[LiveState | Outage, None]:
-    """Yield the state at once, after each change, and every `resync_s`. Never ends by itself.
+    """Yield the state at once, after each change, and every `resync_s`; an outage once, and the state after it.
+
+    Never ends by itself.
 
     `version` asks the server for its version, which also shows whether it answers. Raises UnreachableError when the
     very first look fails; later an outage is told and waited out.
     """
     changed = asyncio.Event()
     memory = Memory()
-    seen = False
+    seen, lost = False, False
     async with Caches(api, clock, changed.set) as caches:
         while True:
             changed.clear()
@@ -54,13 +59,35 @@ async def follow(
                     api, recipe, plan, now=clock.now(), kubernetes_version=told, source=caches, memory=memory
                 )
                 seen = True
-            except (UnreachableError, ServerError, TooManyRequestsError) as error:
+            except _OUTAGES as error:
                 if not seen:
                     raise
                 found = Outage(str(error))
-            yield found
-            await _change(changed, clock, resync_s)
-            await clock.sleep(settle_s)
+            if not (lost and isinstance(found, Outage)):
+                yield found
+            lost = isinstance(found, Outage)
+            if lost:
+                await clock.sleep(min(PROBE_S, resync_s))
+            else:
+                await _worth_a_look(changed, version, clock, resync_s)
+                await clock.sleep(settle_s)
+
+
+async def _worth_a_look(
+    changed: asyncio.Event, version: Callable[[], Awaitable[str]], clock: Clock, limit_s: float
+) -> None:
+    """Return when something changed, when the server answers no more, or after `limit_s`."""
+    waited_s = 0.0
+    while True:
+        step_s = min(PROBE_S, limit_s - waited_s)
+        await _change(changed, clock, step_s)
+        waited_s += step_s
+        if changed.is_set() or waited_s >= limit_s:
+            return
+        try:
+            await version()
+        except _OUTAGES:
+            return
 
 
 async def _change(changed: asyncio.Event, clock: Clock, limit_s: float) -> None:

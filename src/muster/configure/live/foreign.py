@@ -45,8 +45,10 @@ def foreign(recipe: Recipe, plan: Plan, live: LiveState) -> Iterator[Drift]:
         chart = told.chart.rpartition("/")[2]
         if namespace in namespaces:
             why = f"the namespace {namespace} belongs to the recipe"
+        elif chart in charts - GPU_CHARTS:
+            why = f"the recipe installs the chart {chart} too"
         elif chart in charts:
-            why = f"the recipe has the chart {chart} too, or it competes for the GPUs"
+            why = f"{chart} competes for the GPUs and their nodes with what the recipe installs"
         else:
             continue
         known = f" (the recipe turns {name} off)" if name in recipe.disabled else ""

@@ -7,9 +7,9 @@ from enum import StrEnum
 
 import msgspec
 
-from muster.resources.base import GPU_PRESENT_LABEL, GPU_RESOURCE, HOLD_TAINT, Model
+from muster.resources.base import GPU_RESOURCE, HOLD_TAINT, Model
+from muster.resources.gpu_labels import say_gpus
 
-PCI_LABEL = "feature.node.kubernetes.io/pci-10de.present"
 """Set by Node Feature Discovery on nodes with a PCI device of NVIDIA."""
 TEMPLATE_HASH = "pod-template-hash"
 INSTANCE_LABEL = "app.kubernetes.io/instance"
@@ -26,6 +26,13 @@ class Owner(Model, frozen=True, kw_only=True):
         return self.api_version.rpartition("/")[0]
 
 
+class Manager(Model, frozen=True, kw_only=True):
+    """Who wrote fields of an object, and through which subresource."""
+
+    manager: str = ""
+    subresource: str = ""
+
+
 class Meta(Model, frozen=True, kw_only=True):
     name: str = ""
     namespace: str = ""
@@ -35,6 +42,7 @@ class Meta(Model, frozen=True, kw_only=True):
     deletion_timestamp: datetime | None = None
     owner_references: tuple[Owner, ...] | None = None
     finalizers: tuple[str, ...] | None = None
+    managed_fields: tuple[Manager, ...] | None = None
 
 
 class Condition(Model, frozen=True, kw_only=True):
@@ -93,8 +101,16 @@ class Toleration(Model, frozen=True, kw_only=True):
     effect: str = ""
 
 
+class ContainerImage(Model, frozen=True, kw_only=True):
+    name: str = ""
+    image: str = ""
+
+
 class PodPlacement(Model, frozen=True, kw_only=True):
-    """Where the pods of a template may run."""
+    """Where the pods of a template may run, and what they run."""
+
+    containers: tuple[ContainerImage, ...] | None = None
+    init_containers: tuple[ContainerImage, ...] | None = None
 
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
@@ -309,6 +325,5 @@ class LiveNode(Model, frozen=True, kw_only=True):
 
     @property
     def has_gpus(self) -> bool:
-        """By what the device plugin, the GPU Operator or Node Feature Discovery say; any of them is enough."""
-        capacity = (self.status.capacity or {}).get(GPU_RESOURCE, "0")
-        return capacity != "0" or "true" in (self.labels.get(GPU_PRESENT_LABEL), self.labels.get(PCI_LABEL))
+        """By its capacity or by its labels; any of them is enough."""
+        return (self.status.capacity or {}).get(GPU_RESOURCE, "0") != "0" or say_gpus(self.labels)

@@ -103,5 +103,21 @@ def _from_object(value: Any) -> OwnedObject | None:
         namespace=str(metadata.get("namespace") or ""),
         name=str(metadata["name"]),
         replicas=replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else None,
+        images=_images(spec),
         expires=spec.get("ttlSecondsAfterFinished") is not None,
     )
+
+
+def _images(spec: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """(container, image) of the pods of a workload, init containers first."""
+    template = spec.get("template")
+    pod = template.get("spec") if isinstance(template, dict) else None
+    found: list[tuple[str, str]] = []
+    for key in ("initContainers", "containers"):
+        containers = pod.get(key) if isinstance(pod, dict) else None
+        found += [
+            (str(container.get("name", "")), container["image"])
+            for container in (containers if isinstance(containers, list) else [])
+            if isinstance(container, dict) and isinstance(container.get("image"), str)
+        ]
+    return tuple(found)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from muster.configure.constraints import KINDS, NODE_NAMES, Kind, kind_of, scheme_of
+from muster.configure.live.agents import silent
 from muster.configure.live.check import FAILED, PASSED, WELL, Check, Verdict, failed, unknown, worst
 from muster.configure.live.kinds import LiveNode
 from muster.configure.live.state import LiveState
@@ -112,7 +113,7 @@ def constraint_checks(recipe: Recipe, live: LiveState) -> list[Check]:
 def node_readings(node: LiveNode, health: NodeHealth | None) -> dict[str, str]:
     """The readings of one node by constraint name; what nobody tells is absent."""
     told: dict[str, str] = {}
-    observed = health.status.observed if health is not None else None
+    observed = health.status.observed if health is not None and not silent(health) else None
     by_name = {r.name: r.value for r in observed.fingerprint.readings} if observed is not None else {}
     for name, sources in _READING_NAMES.items():
         value = next((by_name[source] for source in sources if by_name.get(source)), "")

@@ -59,18 +59,30 @@ def _check(component: RecipeComponent, kind: str, namespace: str, name: str, fou
 def _gone(component: RecipeComponent, kind: str, namespace: str, name: str, live: LiveState, resource: str) -> Check:
     """An object of the release that is not there; unknown where its kind could not be read."""
     reason = live.why_unread(resource, namespace)
-    found = unknown(f"{resource} could not be read: {reason}") if reason else failed("it is gone")
+    found = unknown(f"{resource} could not be read: {reason}") if reason else failed("it is not there")
     place = f"{namespace}/{name}" if namespace else name
     return Check(
         f"{component.name}/{kind}/{place}",
         component.name,
         found,
-        look=f"who deleted it, then deploy {component.name} again",
+        look=f"whether somebody deleted it, then {_again(component, kind)}",
         drift=DriftClass.MISSING,
         path=f"{kind} {place}",
         expected="present",
         found="absent",
     )
+
+
+def _again(component: RecipeComponent, kind: str) -> str:
+    """How an object comes back; a Helm bundle leaves alone what it deployed unless it is told to."""
+    deploy = f"deploy {component.name} again (with a Helm bundle: deploy.sh --all)"
+    source = component.source
+    if kind != CRD_KIND or not source.chart:
+        return deploy
+    # Helm never installs the CRDs of a chart's own folder a second time.
+    oci = source.repository.startswith("oci://")
+    chart = f"{source.repository}/{source.chart}" if oci else f"{source.chart} --repo {source.repository}"
+    return f"apply its CRDs ('helm show crds {chart} --version {source.version}') and {deploy}"
 
 
 # Workloads and pods
@@ -252,7 +264,10 @@ def _customs(component: RecipeComponent, mine: Possessions, live: LiveState) -> 
             )
             if custom is not None:
                 ruled.add((custom.group, custom.kind, custom.namespace, custom.name))
-            yield _check(component, rule.kind, namespace, name, found)
+            flag = f" -n {namespace}" if namespace else ""
+            group = rule.api_version.rpartition("/")[0]
+            look = "" if custom is not None or rule.name else f"'kubectl get {rule.plural}.{group}{flag}'"
+            yield _check(component, rule.kind, namespace, name, found, look=look)
     for custom in mine.customs:
         key = (custom.group, custom.kind, custom.namespace, custom.name)
         found_or_none = by_status(custom.object) if key not in ruled else None

@@ -61,7 +61,8 @@ def trouble(pod: Pod, now: datetime) -> str:
         found = _container(container, now) or _slow(container, pod, now)
         if found:
             return f"{name}, {kind} {container.name}: {found}"
-    return ""
+    held_up = _held_up(pod, now)
+    return f"{name}, {held_up}" if held_up else ""
 
 
 def _unplaced(pod: Pod, now: datetime) -> str:
@@ -96,6 +97,20 @@ def _slow(container: ContainerStatus, pod: Pod, now: datetime) -> str:
     if waiting.reason == "PodInitializing":
         return ""  # an init container before it tells why
     return f"{waiting.reason or 'waiting'} for {_minutes(_age_s(pod, now))}"
+
+
+def _held_up(pod: Pod, now: datetime) -> str:
+    """An init container that runs and runs: nothing waits for a bad reason, and nothing starts either."""
+    waiting = [c.state.waiting for c in pod.status.container_statuses or () if c.state is not None]
+    if not any(w is not None and w.reason == "PodInitializing" for w in waiting):
+        return ""
+    # Those before the last one that runs are sidecars, which are meant to go on.
+    running = [c for c in pod.status.init_container_statuses or () if c.state is not None and c.state.running]
+    started = running[-1].state.running.started_at if running else None  # type: ignore[union-attr]
+    run_s = (now - started).total_seconds() if started is not None else 0.0
+    if run_s <= START_LIMIT_S:
+        return ""
+    return f"init container {running[-1].name}: has run for {_minutes(run_s)}, and the pod still waits for it"
 
 
 def _ending(ended: Terminated | None) -> str:

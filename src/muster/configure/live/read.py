@@ -156,16 +156,17 @@ async def read(
         )
         if ("admissionregistration.k8s.io", kind) in listed
     }
+    named = {(o.kind, o.name) for i in mine for o in i.owned or ()}
     services = sorted(
         {
             w.client_config.service.namespace
-            for configurations in webhooks.values()
+            for kind, configurations in webhooks.items()
             for c in configurations
+            if (kind, c.metadata.name) in named
             for w in c.webhooks or ()
             if w.client_config.service is not None
         }
-        & set(namespaces)
-    )
+    )[:MAX_NAMESPACES]
     claims = sorted({o.namespace or i.namespace for i in mine for o in i.owned or () if _is_claim(o.group, o.kind)})
     needs_services = ("apiregistration.k8s.io", "APIService") in listed
     customs = await reader.customs(recipe, mine, crds)

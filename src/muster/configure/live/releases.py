@@ -11,6 +11,7 @@ from muster.errors import BadInputError
 from muster.resources.baseline import DriftClass
 
 SECRETS, APPLICATIONS, HELM_RELEASES = "secrets", "applications.argoproj.io", "helmreleases.helm.toolkit.fluxcd.io"
+UNINSTALLED = "uninstalled"
 _TELLERS = (SECRETS, APPLICATIONS, HELM_RELEASES)
 
 
@@ -53,6 +54,8 @@ def _of(release: Release, live: LiveState) -> list[Check]:
             release.component,
             deployed,
             look=_look(told[0]),
+            # Helm keeps the record of a removed release where it is told to.
+            drift=DriftClass.MISSING if told[0].state == UNINSTALLED else DriftClass.ASSERTION,
             path=where,
             expected="deployed",
             found=told[0].state,
@@ -79,7 +82,10 @@ def _deployed(installed: Installed) -> Verdict:
 
 def _look(installed: Installed) -> str:
     if installed.via is Via.HELM:
-        return f"'helm history {installed.name} -n {installed.namespace}'"
+        history = f"'helm history {installed.name} -n {installed.namespace}'"
+        if installed.state.startswith("pending-") or installed.state == "uninstalling":
+            return f"{history}; when no Helm is at work on it, deploy the bundle again, which says how to go on"
+        return history if installed.deployed else f"{history}, then deploy {installed.name} again from the bundle"
     return f"the {installed.via} object of {installed.name}"
 
 

@@ -44,6 +44,8 @@ class OwnedObject:
     namespace: str
     name: str
     replicas: int | None = None
+    images: tuple[tuple[str, str], ...] = ()
+    """(container, image) of the pods of a workload, where the release tells them."""
     expires: bool = False
     """A Job that removes itself some time after its end."""
 
@@ -137,4 +139,8 @@ class LiveState:
         return self.unread.get((resource, namespace)) or self.unread.get((resource, ""))
 
     def gpu_nodes(self) -> tuple[LiveNode, ...]:
-        return tuple(node for node in self.nodes if node.has_gpus)
+        """Nodes with GPUs, by what they say of themselves or by what Muster's agent sees on them."""
+        seen = {
+            h.metadata.name for h in self.node_healths if h.status.observed is not None and h.status.observed.gpus
+        }
+        return tuple(node for node in self.nodes if node.has_gpus or node.name in seen)

@@ -3,12 +3,17 @@
 A HelmRelease is ready when the objects of its chart are; for charts that return early, a gate stands between it and
 its dependents (`gate`). Values travel as text in a ConfigMap, because a client-side apply drops nulls from objects
 and a null is a value here. The name of the ConfigMap holds a hash of the text: a changed value is deployed at once.
+
+Flux applies HelmReleases one by one, by name, and looks at each as it comes. On an upgrade a dependent may therefore
+find what it depends on ready still in the old revision. So each edge names the content that it waits for, and charts
+in the bundle lie in folders named after their content: nothing of a new revision starts before the edges say so.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 from muster import yamlio
@@ -27,6 +32,8 @@ GIT_KEY = "muster-bundle-git"
 PLACE_LABEL = "muster.dev/place"
 """Place in the order, for removal in reverse."""
 CRDS_LABEL = "muster.dev/crds"
+CONTENT_LABEL = "muster.dev/content"
+"""Hash over a release and all that it depends on."""
 
 _KEEP = {"kustomize.toolkit.fluxcd.io/prune": "disabled"}
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -41,23 +48,20 @@ def render(plan: Plan, repository: Repository) -> dict[str, str]:
     for name, source in _sources(plan).items():
         files[f"sources/{name}.yaml"] = yamlio.dumps(source)
     gates = {release.name: release for release in gated(plan)}
-    for release in plan.releases:
-        folder = plan.folder(release)
+    contents: dict[str, str] = {}
+    for at, release in enumerate(plan.releases, start=1):
+        folder, place = plan.folder(release), f"{at:03d}"
         after = _after(release.depends_on, gates)
-        place = f"{plan.releases.index(release) + 1:03d}"
         if release.is_local:
-            version = _content_version(local_chart(release, folder))
-            files |= local_chart(release, f"charts/{folder}", version)
-            chart = _inside(f"charts/{folder}", release.name, version, repository)
+            chart = _inside(local_chart, release, release.name, repository, files)
         else:
             chart = _fetched(release)
-        files[f"releases/{folder}.yaml"] = yamlio.dumps_all(_release(release, release.name, after, chart, place))
+        objects = _release(release, release.name, _edges(after, contents), chart, place)
+        files[f"releases/{folder}.yaml"] = _told(objects, contents)
         if release.name in gates:
-            name, at = gate_name(release), f"{folder}-gate"
-            version = _content_version(gate_chart(release, at))
-            files |= gate_chart(release, f"charts/{at}", version)
-            gate = _gate(release, _inside(f"charts/{at}", name, version, repository), place)
-            files[f"releases/{at}.yaml"] = yamlio.dumps_all(gate)
+            chart = _inside(gate_chart, release, gate_name(release), repository, files)
+            objects = _gate(release, _edges([release.name], contents), chart, place)
+            files[f"releases/{folder}-gate.yaml"] = _told(objects, contents)
     files["kustomization.yaml"] = yamlio.dumps(
         {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -98,26 +102,57 @@ def _fetched(release: Release) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return {"chart": {"spec": spec}}, []
 
 
-def _content_version(files: dict[str, str]) -> str:
-    """A version for a chart in the bundle that is another one when its content is."""
-    digest = hashlib.sha256(yamlio.dumps(dict(sorted(files.items()))).encode()).hexdigest()
-    return f"{VERSION}+{digest[:12]}"
+def _edges(after: list[str], contents: dict[str, str]) -> list[dict[str, Any]]:
+    """Each name with the state in which it must be: this content, seen by its controller, and ready."""
+    return [
+        {
+            "name": name,
+            "readyExpr": f'dep.metadata.labels["{CONTENT_LABEL}"] == "{contents[name]}" && '
+            "dep.status.observedGeneration == dep.metadata.generation && has(dep.status.conditions) && "
+            'dep.status.conditions.exists(c, c.type == "Ready" && c.status == "True")',
+        }
+        for name in after
+    ]
+
+
+def _told(objects: list[dict[str, Any]], contents: dict[str, str]) -> str:
+    """The text of a release; its HelmRelease, the last object, gets the label that its dependents wait for.
+
+    The hash covers the edges, which hold the hashes of what the release depends on. It leaves labels out: the place
+    of a release changes with its neighbours.
+    """
+    metadata = objects[-1]["metadata"]
+    specs = [{key: value for key, value in o.items() if key != "metadata"} for o in objects]
+    content = hashlib.sha256(yamlio.dumps_all(specs).encode()).hexdigest()[:16]
+    contents[metadata["name"]] = content
+    metadata["labels"] = {**metadata["labels"], CONTENT_LABEL: content}
+    return yamlio.dumps_all(objects)
 
 
 def _inside(
-    folder: str, name: str, version: str, repository: Repository
+    chart: Callable[[Release, str, str], dict[str, str]],
+    release: Release,
+    name: str,
+    repository: Repository,
+    files: dict[str, str],
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The fields that name a chart in the bundle, and the object that cuts it out of an OCI artifact.
+    """Put a chart into the bundle. The fields that name it, and the object that cuts it out of an OCI artifact.
 
-    They change with the content of the chart: only then do dependents wait for the upgrade of this release.
+    Version and folder follow from the content. Flux upgrades to another version only. And it takes charts from the
+    newest revision of the repository, before the HelmReleases of that revision are there: under a path of the old
+    revision it must find nothing new.
     """
-    path = repository.inside(folder)
+    plain = chart(release, "chart", VERSION)
+    digest = hashlib.sha256(yamlio.dumps(dict(sorted(plain.items()))).encode()).hexdigest()[:12]
+    version, at = f"{VERSION}+{digest}", f"charts/{name}-{digest}"
+    files |= chart(release, at, version)
+    path = repository.inside(at)
     if not repository.is_oci:
-        # For a folder in Git the version selects nothing.
+        # For a folder in Git the version selects nothing; it tells people which one it is.
         spec = {"chart": f"./{path}", "version": version, "interval": _INTERVAL}
         return {"chart": {"spec": spec | {"sourceRef": {"kind": "GitRepository", "name": BUNDLE}}}}, []
     # A HelmRelease takes no chart from a folder of an OCI artifact; the generator makes an artifact of the folder.
-    artifact = f"{name}-{version.rpartition('+')[2]}"
+    artifact = f"{name}-{digest}"
     generator = {
         "apiVersion": "source.extensions.fluxcd.io/v1beta1",
         "kind": "ArtifactGenerator",
@@ -133,7 +168,11 @@ def _inside(
 
 
 def _release(
-    release: Release, name: str, after: list[str], chart: tuple[dict[str, Any], list[dict[str, Any]]], place: str
+    release: Release,
+    name: str,
+    after: list[dict[str, Any]],
+    chart: tuple[dict[str, Any], list[dict[str, Any]]],
+    place: str,
 ) -> list[dict[str, Any]]:
     """The HelmRelease, and before it what it refers to."""
     keeps = release.crds is CrdPolicy.KEEP
@@ -168,7 +207,9 @@ def _release(
     ]
 
 
-def _gate(release: Release, chart: tuple[dict[str, Any], list[dict[str, Any]]], place: str) -> list[dict[str, Any]]:
+def _gate(
+    release: Release, after: list[dict[str, Any]], chart: tuple[dict[str, Any], list[dict[str, Any]]], place: str
+) -> list[dict[str, Any]]:
     name = gate_name(release)
     source, objects = chart
     retries = {"remediation": {"retries": release.retries}, "disableTakeOwnership": True}
@@ -180,7 +221,7 @@ def _gate(release: Release, chart: tuple[dict[str, Any], list[dict[str, Any]]], 
             "kind": "HelmRelease",
             "metadata": metadata,
             "spec": {
-                **_common(release, name, [release.name]),
+                **_common(release, name, after),
                 **source,
                 # A change of the release's version or values changes these, so that the gate runs again after it.
                 "values": {"after": _fingerprint(release)},
@@ -197,8 +238,8 @@ def _fingerprint(release: Release) -> str:
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
-def _common(release: Release, name: str, after: list[str]) -> dict[str, Any]:
-    depends: dict[str, Any] = {"dependsOn": [{"name": needed} for needed in after]} if after else {}
+def _common(release: Release, name: str, after: list[dict[str, Any]]) -> dict[str, Any]:
+    depends: dict[str, Any] = {"dependsOn": after} if after else {}
     return {
         "releaseName": name,
         "targetNamespace": release.namespace,

@@ -43,7 +43,7 @@ def read_snapshot(path: Path) -> NodeSnapshot | ClusterSnapshot:
     }
     kind = content.get("kind") if isinstance(content, dict) else None
     if not isinstance(content, dict) or content.get("apiVersion") != API_VERSION or str(kind) not in kinds:
-        raise BadInputError(f"{path} is no snapshot of {API_VERSION}; make one with 'muster snapshot --file FILE'.")
+        raise BadInputError(f"{path} is no snapshot of {API_VERSION}; make one with 'muster snapshot -o FILE'.")
     try:
         snapshot = from_object(kinds[str(kind)], content)
         if isinstance(snapshot, NodeSnapshot):

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from muster.configure.snapshot.model import NodeEntry, Taint
-from muster.resources.base import GPU_COUNT_LABEL, GPU_PRESENT_LABEL, GPU_RESOURCE
+from muster.resources.base import GPU_COUNT_LABEL, GPU_RESOURCE
 from muster.resources.fingerprint import Reading, ReadingClass
+from muster.resources.gpu_labels import say_gpus
 
 IDENTITY, STACK, CONFIG, VOLATILE = ReadingClass
 
@@ -124,7 +125,7 @@ def expected_gpus(entry: NodeEntry) -> int:
     for text in (reported(entry, f"capacity.{GPU_RESOURCE}"), entry.labels.get(GPU_COUNT_LABEL, "")):
         if text.isascii() and text.isdigit() and int(text) > 0:
             return int(text)
-    return 1 if entry.labels.get(GPU_PRESENT_LABEL) == "true" else 0
+    return 1 if say_gpus(entry.labels) else 0
 
 
 def _map(value: Any) -> Mapping[str, Any]:

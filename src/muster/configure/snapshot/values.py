@@ -7,17 +7,19 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from muster.configure.live.redact import HIDDEN, is_secret, shown
+from muster.configure.live.redact import HIDDEN, redacted
 from muster.configure.values import path_text
 from muster.resources.fingerprint import Reading, ReadingClass
 
 MAX_TEXT = 1024
 MAX_LEAVES = 20_000
-_HIDDEN = json.dumps(HIDDEN)
 
 
 def readings_of(prefix: str, values: Any, reading_class: ReadingClass) -> tuple[Reading, ...]:
-    """`<prefix>.<path>` with the JSON of each leaf. A hidden value is `(hidden)`: a change of it cannot be seen."""
+    """`<prefix>.<path>` with the JSON of each leaf. A hidden value is `(hidden)`: a change of it cannot be seen.
+
+    A list is one leaf: told by position, an entry in front would change the reading of every entry behind it.
+    """
     found: list[Reading] = []
     for path, keys, value in _leaves(values, (), ()):
         if len(found) == MAX_LEAVES:
@@ -36,17 +38,15 @@ def _leaves(
         for key in sorted(value):
             told = str(named) if key == "value" and isinstance(named, str) else str(key)
             yield from _leaves(value[key], (*path, str(key)), (*keys, told))
-    elif isinstance(value, list) and value:
-        for index, item in enumerate(value):
-            yield from _leaves(item, (*path, f"[{index}]"), keys)
     else:
         yield path, keys, value
 
 
 def _text(keys: tuple[str, ...], value: Any) -> str:
-    if isinstance(value, str) and value and (is_secret(keys) or shown(keys, value) == _HIDDEN):
+    told = redacted(keys, value)
+    if told == HIDDEN:
         return HIDDEN
-    text = json.dumps(value, ensure_ascii=True, sort_keys=True, default=str)
+    text = json.dumps(told, ensure_ascii=True, sort_keys=True, default=str)
     if len(text) <= MAX_TEXT:
         return text
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()} of {len(text)} characters"
