@@ -96,3 +96,10 @@ def test_what_helm_reads_as_a_number_is_one(text: str, number: float) -> None:
 @pytest.mark.parametrize("text", ["1e", "e3", "1e3x", "v1e3", "'1e3'", "12e3f"])
 def test_what_only_looks_like_a_number_is_text(text: str) -> None:
     assert isinstance(yamlio.loads(f"a: {text}", "x")["a"], str)
+
+
+def test_very_many_small_values_are_refused_before_they_take_memory() -> None:
+    """Each takes some hundred times its size in the file while it is read."""
+    with pytest.raises(BadInputError, match=r"^many holds more than 1500000 values; split the file\.$"):
+        yamlio.loads("[" + "a," * 1_600_000 + "a]", "many")
+    assert len(yamlio.loads("[" + "'" + "a," * 1_600_000 + "']", "long")[0]) == 3_200_000

@@ -424,6 +424,9 @@ def test_the_readme_tells_how_to_start(deployer: Deployer) -> None:
         Deployer.FLUX: "kubectl apply -f flux-bundle.yaml",
     }[deployer]
     assert start in readme
+    # Secrets need their namespace, and come before the start.
+    namespaces = "namespaces.yaml" if "namespaces.yaml" in files else "kubectl create namespace monitoring"
+    assert readme.index(namespaces) < readme.index("monitoring/grafana-admin") < readme.index(start)
     named = [word.strip("`") for word in start.split() if "." in word and word != "."]
     assert all(name.removeprefix("./") in files for name in named)
     assert all(release.name in readme for release in planned.releases)

@@ -32,12 +32,13 @@ def test_render_and_verify(
     target = tmp_path / "out"
     command = ["bundle", str(recipe), "--deployer", deployer.value, "-o", str(target), "--allow-unknown"]
     assert run([*command, "--set", "nfd:a=1"]) == 0
-    assert "releases for " + deployer.value in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "releases for " + deployer.value in said
     assert run(["bundle", "verify", str(target)]) == 0
     assert yamlio.load(target / "bundle.yaml")["set"] == ["nfd:a=1"]
     assert run(["bundle", "verify", str(target), "-o", "json"]) == 0
     shown = json.loads(capsys.readouterr().out.split("\n", 1)[1])
-    assert shown["files"] > 20
+    assert f"for {deployer.value}, {shown['files']} files." in said
     (target / "recipe.yaml").write_text("x")
     assert run(["bundle", "verify", str(target)]) == 3
     assert "recipe.yaml was changed" in capsys.readouterr().err

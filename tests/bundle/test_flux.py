@@ -313,7 +313,7 @@ def test_the_real_helm_and_api_server_take_the_gate(flux_shell: Shell) -> None:
     base = msgspec.structs.replace(planned.releases[1], namespace="default", timeout_s=4)
     files = flux.render(msgspec.structs.replace(planned, releases=(base,), namespaces={"default": {}}), GIT)
     folder = written(flux_shell.home / "gate", files)
-    chart = str(folder / "charts" / f"001-{gate_name(base)}")
+    chart = str(folder / folder_of(files, gate_name(base)))
     assert "0 chart(s) failed" in flux_shell.ok("helm", "lint", chart)
     rendered = flux_shell.ok("helm", "template", gate_name(base), chart, "--namespace", "default")
     told = flux_shell.kubectl(

@@ -53,6 +53,17 @@ def test_every_repository_has_a_name_of_its_own() -> None:
     assert [r for r in found if r.get("oci")] == [{"name": found[-1]["name"], "url": "a.example/b", "oci": True}]
 
 
+@pytest.mark.parametrize("name", ["h100-eks-ubuntu-training-kubeflow", "h100-eks-ubuntu-inference-dynamo"])
+def test_a_comparison_on_a_fresh_cluster_asks_for_no_kind_that_comes_with_another_release(name: str) -> None:
+    """`helmfile apply` compares all releases before it installs the first one, and their CRDs with it."""
+    recipe = recipe_of(name)
+    needing = {c.name for c in recipe.components if c.needs}
+    assert {"kube-prometheus-stack", "nvsentinel"} <= needing
+    entries = state_of(renderer.render(plan(recipe)))["releases"]
+    assert isinstance(entries, list)
+    assert [e["name"] for e in entries if not e.get("disableValidationOnInstall")] == []
+
+
 def test_crds_are_brought_up_to_date_and_kept() -> None:
     planned = plan(recipe_of("h100-eks-ubuntu-training-slurm"))
     entries = {r["name"]: r for r in state_of(renderer.render(planned))["releases"]}  # type: ignore[attr-defined]

@@ -97,6 +97,7 @@ def removals(page: str) -> list[str]:
 def test_the_page_of_each_deployer(deployer: Deployer, name: str) -> None:
     planned, files = bundle_of(name, deployer)
     page = files["UNINSTALL.md"]
+    assert "Every step can be repeated; `NotFound` then means that it was done before." in page
     wanted = [r.name for r in reversed(planned.releases) if r.crds is not CrdPolicy.KEEP]
     assert removals(page) == wanted
     kept = [r.name for r in planned.releases if r.crds is CrdPolicy.KEEP]

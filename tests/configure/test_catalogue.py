@@ -98,3 +98,35 @@ def test_the_digest_depends_on_the_content(tmp_path: Path) -> None:
     changed = read_sources(folder)
     assert changed.digest != load().digest
     assert catalogues.load() is load()
+
+
+@pytest.mark.parametrize(
+    ("text", "ambiguous"),
+    [
+        ("> 1.30", "> 1.30"),
+        (">= 1.28 <= 1.34", "<= 1.34"),
+        ("!=v1.30", "!=v1.30"),
+        ("=1.30", "=1.30"),
+        (">= 1.28 || 1.25", "1.25"),
+        (">= 1.28-0", None),
+        (">= 1.28, < 1.36", None),
+        ("~1.30", None),
+        ("^1", None),
+        ("1.x", None),
+        ("> 1.30.0 != 1.31.2", None),
+    ],
+)
+def test_a_kube_version_that_helm_reads_in_another_way_is_refused(
+    text: str, ambiguous: str | None, tmp_path: Path
+) -> None:
+    """To Helm `> 1.30` is above every 1.30, to Muster above 1.30.0: what the chart refuses must not pass."""
+    folder = _copy(tmp_path)
+    path = folder / "components" / "nfd.yaml"
+    path.write_text(f"{path.read_text()}\nkubeVersion: '{text}'\n")
+    if ambiguous is None:
+        assert read_sources(folder).components["nfd"].kube_version == text
+        return
+    with pytest.raises(BadInputError, match="all three numbers") as caught:
+        read_sources(folder)
+    assert repr(ambiguous) in str(caught.value)
+    assert "nfd" in str(caught.value)

@@ -274,3 +274,37 @@ def test_an_interrupted_write_leaves_the_old_recipe(recipe: Path, monkeypatch: p
     assert run(["recipe", "--accelerator", "h100", "-o", str(recipe)]) == 130
     assert recipe.read_bytes() == before
     assert list(recipe.parent.iterdir()) == [recipe]
+
+
+def forged(path: Path, old: str, new: str) -> None:
+    """Change the content at `path` and give it the right digest: anybody can."""
+    text = path.read_text()
+    assert old in text
+    content = yamlio.loads(text.replace(old, new), "test")
+    content["digest"] = lock.digest_of(content)
+    path.write_text(yamlio.dumps(content))
+
+
+def test_nothing_in_a_recipe_reaches_the_terminal_as_a_command(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(recipe.read_text())
+    forged(other, "gdrcopy:", '"\\e]0;gdr\\a\\ncopy\\x9b2J":')
+    assert run(["recipe", "check", str(other)]) == 2
+    said = capsys.readouterr().err
+    assert "gdr" in said
+    assert said.count("\n") == 1
+    assert said.removesuffix("\n").isprintable()
+    assert run(["recipe", "diff", str(recipe), str(other)]) == 0
+    changes = capsys.readouterr().out
+    assert "gdr" in changes
+    assert all(line.isprintable() for line in changes.splitlines())
+
+
+def test_a_long_name_does_not_flood_the_terminal(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forged(recipe, "- nodewright-customizations\n", f"- {'a' * 100_000}\n")
+    assert run(["recipe", "check", str(recipe)]) == 2
+    said = capsys.readouterr().err
+    assert "not part of the recipe" in said
+    assert len(said) < 1000

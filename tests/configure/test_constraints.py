@@ -52,6 +52,12 @@ def test_unknown_name_gets_a_suggestion() -> None:
         ("nodes.gpu.label", "!a=b", "key=value or !key"),
         ("nodes.gpu.label", "a=1 a=2", "No node can have"),
         ("nodes.gpu.label", "a=1 !a", "No node can have"),
+        # Taken as text, these would hold for no node at all.
+        ("os.version_id", ">= 22.04", "compared as text"),
+        ("os.version_id", "22.04 || 24.04", "compared as text"),
+        ("os.id", "!= ol", "compared as text"),
+        ("os.id", "ubuntu, rhel", "compared as text"),
+        ("os.id", " ", "compared as text"),
     ],
 )
 def test_a_demand_that_nothing_satisfies_is_refused(name: str, text: str, message: str) -> None:

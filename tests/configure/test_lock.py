@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from muster import yamlio
 from muster.configure import lock
 from muster.configure.difference import differences
-from muster.configure.recipe import Recipe
+from muster.configure.recipe import Pool, Recipe
 from muster.errors import BadInputError
 from tests.configure.cases import NAMES, recipe_of
 
@@ -63,6 +64,7 @@ def relocked(recipe: Recipe, old: str, new: str) -> str:
         ("  - cert-manager\n", "  - nowhere\n", "not part of the recipe"),
         ("timeoutS: 600", "timeoutS: 0", "timeoutS"),
         ("criteria:", "kriteria:", "understands"),
+        ("accelerator: h100", "akcelerator: h100", "'akcelerator' is no dimension"),
         ("timeoutS: 600", "timeoutS: 1" + "0" * 30, "64 bits"),
     ],
 )
@@ -85,3 +87,12 @@ def test_differences() -> None:
     assert found["criteria.accelerator"].before == "h100"
     assert found["criteria.accelerator"].after == "gb200"
     assert "digest" not in found
+
+
+def test_a_pool_of_an_unknown_dimension_is_refused() -> None:
+    pools = tuple(
+        Pool(name=name, criteria={name: "h100"}, node_selector={"p": name}) for name in ("accelerator", "x")
+    )
+    recipe = msgspec.structs.replace(recipe_of("h100-any"), pools=pools)
+    with pytest.raises(BadInputError, match="'x' is no dimension"):
+        lock.parse(yamlio.loads(lock.write(recipe), "forged"), "forged")

@@ -160,3 +160,48 @@ def test_a_cluster_without_gpu_nodes_is_never_a_pass() -> None:
     found = {j.constraint: j for j in judge(H100, subjects_of(forbidden))}
     assert found["os.id"].reason == "forbidden"
     assert found["kubernetes.version"].answer is Answer.UNKNOWN
+
+
+def test_a_snapshot_that_contradicts_itself_is_unknown() -> None:
+    twice = (
+        *readings(kernel_version="5.4"),
+        *readings(kernel_version="6.8.0", os_id="ubuntu"),
+    )
+    both = (UnknownReading(name="os.id", reason="permission denied"),)
+    entry = NodeEntry(node="n", labels={"nvidia.com/gpu.present": "true"}, readings=twice, unknown=both)
+    versions = (*readings(kubernetes_version="v1.20.0"), *readings(kubernetes_version="v1.34.1"))
+    whole = subjects_of(ClusterSnapshot(taken_at=NOW, readings=versions, nodes=(entry,)))
+    alone = subjects_of(
+        NodeSnapshot(node="n", taken_at=NOW, fingerprint="", digests={}, readings=twice, unknown=both)
+    )
+    for found in (answers(H100, *whole), answers(H100, *alone)):
+        assert found["node n: kernel.version"] == "unknown"
+        assert found["node n: os.id"] == "unknown"
+    assert answers(H100, *whole)["cluster: kubernetes.version"] == "unknown"
+    reasons = {j.constraint: j.reason for j in judge(H100, whole)}
+    assert reasons["kubernetes.version"] == "the snapshot says v1.20.0 and v1.34.1"
+    assert reasons["os.id"] == "permission denied"
+    said_twice = (*readings(kubernetes_version="v1.34.1"), *readings(kubernetes_version="v1.34.1"))
+    cluster, _ = subjects_of(ClusterSnapshot(taken_at=NOW, readings=said_twice))
+    assert answers(H100, cluster) == {"cluster: kubernetes.version": "passed"}
+
+
+def test_a_node_that_cannot_count_its_gpus_is_not_passed_over() -> None:
+    good = NodeEntry(
+        node="good",
+        labels={"nvidia.com/gpu.present": "true"},
+        readings=readings(os_id="ubuntu", kernel_version="6.8.0"),
+    )
+    dead = NodeEntry(
+        node="dead",
+        reported=readings(capacity_nvidia_com__gpu="0", kernel_version="6.8.0"),
+        readings=readings(os_id="ubuntu"),
+        unknown=(UnknownReading(name="gpu.count", reason="the PCI device 0000:3b:00.0: I/O error"),),
+    )
+    cpu = NodeEntry(node="cpu", readings=readings(gpu_count="0", os_id="rhel"))
+    found = subjects_of(ClusterSnapshot(taken_at=NOW, nodes=(good, dead, cpu)))
+    answered = {j.subject: j for j in judge(H100, found) if j.constraint == "os.id"}
+    assert answered["node good"].answer is Answer.PASSED
+    assert answered["node dead"].answer is Answer.UNKNOWN
+    assert answered["node dead"].reason == "its GPUs could not be counted: the PCI device 0000:3b:00.0: I/O error"
+    assert "node cpu" not in answered

@@ -110,6 +110,9 @@ def test_the_service_of_a_provider_id(provider_id: str, service: str) -> None:
         ("nvidia.com/gfd.timestamp", VOLATILE),
         ("nvidia.com/gpu.deploy.driver", VOLATILE),
         ("muster.dev/state", VOLATILE),
+        ("skyhook.nvidia.com/status_tuning", VOLATILE),
+        ("nodewright.nvidia.com/status_tuning", VOLATILE),
+        ("dgxc.nvidia.com/nvsentinel-state", VOLATILE),
         ("topology.kubernetes.io/rack", IDENTITY),
         ("nvidia.com/cuda.driver-version.full", STACK),
         ("team", CONFIG),
@@ -119,8 +122,21 @@ def test_what_a_label_means(key: str, expected: ReadingClass) -> None:
     assert label_class(key) is expected
 
 
-def test_taints_of_controllers_are_volatile() -> None:
-    assert taint_class("node.kubernetes.io/unreachable") is taint_class("muster.dev/hold") is VOLATILE
+@pytest.mark.parametrize(
+    "key",
+    [
+        "node.kubernetes.io/unreachable",
+        "muster.dev/hold",
+        # The autoscaler gives and takes this one on any idle node, with the time as value.
+        "DeletionCandidateOfClusterAutoscaler",
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "node.cilium.io/agent-not-ready",
+        "skyhook.nvidia.com",
+    ],
+)
+def test_taints_of_controllers_are_volatile(key: str) -> None:
+    assert taint_class(key) is VOLATILE
     assert taint_class("nvidia.com/gpu") is CONFIG
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster.configure.catalogue import Need, load
+from muster.configure.catalogue import Checks, Need, load
 from muster.configure.criteria import parse_criteria
 from muster.configure.known_paths import known_paths
 from muster.configure.matching import unavailable
-from muster.configure.recipe import Recipe
+from muster.configure.recipe import Pool, Recipe
 from muster.configure.resolve import leaf_names, resolve
 from muster.configure.soundness import require_sound
 from muster.configure.values import Path
@@ -34,6 +34,10 @@ def changed(component: str, /, **fields: Any) -> Recipe:
     return msgspec.structs.replace(recipe, components=components)
 
 
+def demanding(**fields: Any) -> Recipe:
+    return msgspec.structs.replace(recipe_of(LEAF), **fields)
+
+
 @pytest.mark.parametrize("name", [n for n in leaf_names(load()) if not unavailable(n, load())])
 def test_every_leaf_is_sound(name: str) -> None:
     recipe = resolve(parse_criteria(dict(load().overlays[name].criteria)), load()).recipe
@@ -52,6 +56,19 @@ def test_every_leaf_is_sound(name: str) -> None:
         (changed("nfd", inferred={"cert-manager": "because"}), "'nfd': its inferred edges are cert-manager"),
         (changed("nfd", needs=(Need(crd="things.example.com"),)), r"r\.yaml: Component 'nfd' needs the CRD things"),
         (changed("nfd", values={"drivre": {"a": 1}}), r"has no value nfd:drivre\.a; did you mean driver\?"),
+        (
+            demanding(constraints={"kubernetes.version": "newest"}),
+            r"r\.yaml, constraint 'kubernetes\.version': 'newest'",
+        ),
+        (demanding(constraints={"kernel.versoin": ">= 6"}), r"r\.yaml, constraint .*did you mean 'kernel\.version'"),
+        (
+            demanding(checks={"performance": Checks(constraints={"nccl-all-reduce-bw": "fast"})}),
+            r"r\.yaml, constraint 'nccl-all-reduce-bw': 'fast'",
+        ),
+        (
+            demanding(pools=(Pool(name="a", criteria={}, constraints={"driver.version": "> new"}),)),
+            r"r\.yaml, constraint 'driver\.version': 'new'",
+        ),
         (changed("nfd", values={"x": 1, "y": 2}), r"nfd:x \(1 more such paths follow\)"),
     ],
 )

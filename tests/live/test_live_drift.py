@@ -72,6 +72,8 @@ def test_an_untouched_cluster_does_not_drift_however_often_it_is_read() -> None:
         ({"version": "1.2.4"}, ("version", "op", "release op/op")),
         ({"chart": "fork"}, ("version", "op", "release op/op")),
         ({"status": "failed"}, ("assertion", "op", "release op/op")),
+        ({"status": "pending-upgrade"}, ("assertion", "op", "release op/op")),
+        ({"status": "uninstalled"}, ("missing", "op", "release op/op")),
         (
             {"values": {**VALUES, "driver": {"version": "570.1", "enabled": True}}},
             ("values", "op", "op:driver.version"),
@@ -133,6 +135,41 @@ def test_a_foreign_release_is_found_in_our_namespaces_and_of_the_gpu_stack(
 
     expected = [("foreign", "cluster", f"release {namespace}/{name}")] if foreign else []
     assert [(c, who or "cluster", p) for c, who, p in told(compare(RECIPE, setup))] == expected
+
+
+@pytest.mark.parametrize(
+    ("chart", "why"),
+    [
+        ("gpu-operator", "gpu-operator competes for the GPUs and their nodes"),
+        ("second", "the recipe installs the chart second too"),
+    ],
+)
+def test_why_a_release_is_foreign_is_true(chart: str, why: str) -> None:
+    async def setup(world: World) -> None:
+        await installed(world)
+        await world.namespace("far-away")
+        await world.api.create(SECRETS, release_secret("x", "far-away", chart=chart), "far-away")
+
+    (found,) = compare(RECIPE, setup)
+    assert found.remedy.startswith(why)
+    assert "'helm uninstall x -n far-away'" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [
+        ("pending-upgrade", "when no Helm is at work on it, deploy the bundle again"),
+        ("uninstalling", "when no Helm is at work on it, deploy the bundle again"),
+        ("failed", "then deploy op again from the bundle"),
+    ],
+)
+def test_a_release_that_is_not_deployed_says_how_to_go_on(status: str, word: str) -> None:
+    async def setup(world: World) -> None:
+        await installed(world, status=status)
+
+    (found,) = compare(RECIPE, setup)
+    assert "'helm history op -n op'" in found.remedy
+    assert word in found.remedy
 
 
 def test_the_gate_that_a_deployer_adds_is_not_foreign() -> None:

@@ -182,3 +182,15 @@ def test_a_missing_view_of_another_deployer_makes_it_unknown() -> None:
     state = judge(flux(), unread={("applications.argoproj.io", ""): "not allowed"})
     assert set(results(assess(RECIPE, PLAN, state)).values()) == {UNKNOWN, PASSED}
     assert results(assess(RECIPE, PLAN, state))["op/Release/op/op"] is UNKNOWN
+
+
+@pytest.mark.parametrize("found", [application(), flux()])
+def test_a_release_that_is_half_removed_is_not_deployed(found: ArgoApplication | FluxRelease) -> None:
+    metadata = msgspec.structs.replace(
+        found.metadata, deletion_timestamp=NOW, finalizers=("resources-finalizer.example",)
+    )
+    leaving = msgspec.structs.replace(found, metadata=metadata)
+    told_ = {a.name: a for a in assess(RECIPE, PLAN, judge(leaving))}["op/Release/op/op"]
+    assert told_.result is FAILED
+    assert "being deleted: its finalizers are resources-finalizer.example" in told_.message
+    assert ("assertion", "op", "release op/op") in told(drift(RECIPE, PLAN, judge(leaving)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -9,12 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from muster import yamlio
+from muster.configure.catalogue import Source, SourceKind
 from muster.configure.live.assess import assess
 from muster.configure.live.kinds import Conditioned, Crd, EndpointSlice, WebhookConfiguration, Workload, WorkloadKind
+from muster.configure.live.read import read
 from muster.configure.live.state import Installed, LiveState, OwnedObject, Via
 from muster.configure.plan import plan
+from muster.kube.api import ResourceType
 from muster.resources.baseline import Assertion, AssertionResult
-from tests.live.bed import by_name, component, recipe_of, well, workload
+from muster.sim.inprocess import InProcessApi
+from muster.sim.store import Store
+from muster.sim.virtual import VirtualClock, run_virtual
+from tests.live.bed import by_name, component, recipe_of, release_secret, well, workload
 
 PASSED, FAILED, UNKNOWN = AssertionResult.PASSED, AssertionResult.FAILED, AssertionResult.UNKNOWN
 NOW = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
@@ -153,3 +161,56 @@ def test_of_a_cron_job_the_newest_run_counts(last_failed: bool, result: Assertio
     assert told["op/CronJob/op/cron"].result is result
     assert "op/Job/op/cron-1" not in told
     assert judge(replace(found, workloads={})).keys() == {"op/Release/op/op", "op/Version/op/op", "op/Pods/op"}
+
+
+class Kinds:
+    """A source that has these objects by (plural, namespace), and nothing else; `asked` is what was asked for."""
+
+    def __init__(self, objects: dict[tuple[str, str], list[dict[str, Any]]]) -> None:
+        self._objects = objects
+        self.asked: list[tuple[str, str]] = []
+
+    async def objects(
+        self, res: ResourceType, namespace: str, project: Callable[[bytes], Any], label_selector: str = ""
+    ) -> tuple[Any, ...]:
+        self.asked.append((res.plural, namespace))
+        found = [project(msgspec.json.encode(obj)) for obj in self._objects.get((res.plural, namespace), [])]
+        return tuple(each for each in found if each is not None)
+
+
+def test_a_webhook_may_stand_before_a_service_elsewhere_and_those_of_others_are_left_alone() -> None:
+    def hook(name: str, namespace: str) -> dict[str, Any]:
+        client = {"caBundle": "Y2E=", "service": {"name": "svc", "namespace": namespace}}
+        return named(name, webhooks=[{"name": "a.b.c", "clientConfig": client}])
+
+    manifest = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": HOOK.kind, "metadata": {"name": "hook"}}
+    labels = {"kubernetes.io/service-name": "svc"}
+    source = Kinds(
+        {
+            ("secrets", ""): [release_secret("op", "op", values={}, manifest=yamlio.dumps(manifest))],
+            ("validatingwebhookconfigurations", ""): [hook("hook", "elsewhere"), hook("other", "foreign")],
+            ("endpointslices", "elsewhere"): [named("s", "elsewhere", metadata={"labels": labels}, endpoints=[{}])],
+        }
+    )
+
+    async def main(clock: VirtualClock) -> LiveState:
+        return await read(InProcessApi(Store(clock)), RECIPE, plan(RECIPE), now=NOW, source=source)
+
+    assert judge(run_virtual(main))["op/ValidatingWebhookConfiguration/hook"].result is PASSED
+    assert [namespace for plural, namespace in source.asked if plural == "endpointslices"] == ["elsewhere"]
+
+
+@pytest.mark.parametrize(
+    ("repository", "shown"),
+    [
+        ("https://charts.example.com", "helm show crds op --repo https://charts.example.com --version 1.2.3"),
+        ("oci://registry.example/charts", "helm show crds oci://registry.example/charts/op --version 1.2.3"),
+    ],
+)
+def test_a_definition_that_is_gone_comes_back_by_its_chart(repository: str, shown: str) -> None:
+    source = Source(kind=SourceKind.HELM, repository=repository, chart="op", version="1.2.3")
+    recipe = recipe_of(msgspec.structs.replace(component("op"), source=source))
+    told = by_name(assess(recipe, plan(recipe), state(CRD)))["op/CustomResourceDefinition/as.example.com"]
+    assert told.result is FAILED
+    assert shown in told.message
+    assert "deploy.sh --all" in told.message

@@ -32,6 +32,7 @@ from muster.kube.api import (
     PODS,
     KubeApi,
     NotFoundError,
+    PatchType,
 )
 from muster.kube.http import HttpApi
 from muster.resources.baseline import AssertionResult
@@ -254,6 +255,33 @@ def test_a_crash_loop_behind_a_running_pod_of_a_real_deployment_is_found(install
     found = {a.name: a for a in assess(installation.recipe, plan(installation.recipe), state)}
     assert found[f"{name}/Pods/{space}"].result is FAILED
     assert "CrashLoopBackOff after 9 restarts, last exit code 139" in found[f"{name}/Pods/{space}"].message
+
+
+def test_what_is_edited_beside_helm_is_told_and_what_an_autoscaler_does_is_not(installation: Installation) -> None:
+    space, server = installation.namespace, installation.server
+    counted = workload("Deployment", "counted", "", replicas=2)
+    del counted["metadata"]["namespace"]
+    (installation.chart() / "templates" / "counted.yaml").write_text(yamlio.dumps(counted))
+    installation.install()
+    assert installation.drifts() == []
+
+    def scale(replicas: int, manager: str) -> None:
+        body, place = {"spec": {"replicas": replicas}}, {"subresource": "scale", "manager": manager}
+        on(server, lambda api: api.patch(DEPLOYMENTS, "counted", body, PatchType.MERGE, space, **place))
+
+    def run_image(image: str) -> None:
+        body = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": image}]}}}}
+        on(server, lambda api: api.patch(DEPLOYMENTS, "counted", body, PatchType.STRATEGIC, space))
+
+    run_image("mirror.example/proxy/work:1")
+    assert installation.drifts() == []
+    run_image("work:evil")
+    assert installation.drifts() == [("values", "Deployment ns/counted: image of main")]
+    run_image("work:1")
+    scale(4, "kubectl")
+    assert installation.drifts() == [("values", "Deployment ns/counted: replicas")]
+    scale(5, "kube-controller-manager")
+    assert installation.drifts() == []
 
 
 def test_following_the_real_server_sees_the_upgrade(installation: Installation) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,13 +13,15 @@ from muster import yamlio
 from muster.configure.live.kinds import LiveNode
 from muster.configure.live.snapshot import Recorded, against, read_recorded
 from muster.configure.live.state import LiveState
-from muster.configure.snapshot.file import content_of
+from muster.configure.snapshot.file import content_of, json_text
+from muster.configure.snapshot.model import ClusterSnapshot
 from muster.errors import BadInputError
 from muster.inventory.machine import Findings
 from muster.inventory.record import snapshot_of
+from muster.operate.model import BlockerKind
 from muster.resources.base import ObjectMeta
 from muster.resources.fingerprint import Reading, ReadingClass, fingerprint
-from muster.resources.node_health import NodeHealth, NodeHealthStatus, Observed
+from muster.resources.node_health import Blocker, Lifecycle, NodeHealth, NodeHealthStatus, Observed, State
 
 NOW = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
 CLASSES = {
@@ -85,6 +88,17 @@ def test_a_node_that_is_gone_or_silent_is_told() -> None:
     assert list(against(recorded, unread)) == []
 
 
+def test_a_node_whose_agent_is_silent_is_not_compared_with_what_it_said_last() -> None:
+    state = live(**BASE)
+    (health,) = state.node_healths
+    blocker = Blocker(kind=BlockerKind.AGENT.value, message="The agent of the node is silent.", since=NOW)
+    lifecycle = Lifecycle(state=State.IN_SERVICE, since=NOW, blockers=(blocker,))
+    status = msgspec.structs.replace(health.status, lifecycle=lifecycle)
+    state = replace(state, node_healths=(msgspec.structs.replace(health, status=status),))
+    (drift,) = against((Recorded("n1", readings(**BASE)),), state)
+    assert (drift.node, drift.found) == ("n1", "no agent reports it")
+
+
 def test_the_file_of_a_snapshot_is_read_and_others_are_refused(tmp_path: Path) -> None:
     findings = Findings()
     for reading in readings(**BASE):
@@ -97,4 +111,13 @@ def test_the_file_of_a_snapshot_is_read_and_others_are_refused(tmp_path: Path) -
     assert {r.name for r in recorded.readings} == {name.replace("__", ".") for name in BASE}
     path.write_text("kind: Recipe\n")
     with pytest.raises(BadInputError):
+        read_recorded(path)
+
+
+def test_a_snapshot_without_readings_of_nodes_says_what_they_need(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(json_text(ClusterSnapshot(taken_at=NOW)))
+    with pytest.raises(
+        BadInputError, match=r"'muster snapshot --all-nodes'; each node needs Muster's agent for that\.$"
+    ):
         read_recorded(path)

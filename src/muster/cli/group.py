@@ -12,6 +12,9 @@ from muster import __version__
 from muster.cli.main import VERBS, help_text
 from muster.errors import ExitCode, MusterError
 
+MAX_SENTENCE = 4000
+"""Characters of an error. The longest that are meant list a dozen completions of a recipe."""
+
 
 class LazyGroup(click.Group):
     """A group whose verbs are imported when they are called."""
@@ -39,7 +42,11 @@ def cli(debug: bool) -> None:
 
 
 def _say(sentence: str) -> None:
-    click.echo(f"muster: {sentence}", err=True)
+    from muster.operate.phrases import printable
+
+    # It may quote a file of somebody else: no escape sequence of that reaches the terminal, and no flood.
+    shown = sentence if len(sentence) <= MAX_SENTENCE else f"{sentence[:MAX_SENTENCE]}..."
+    click.echo(f"muster: {printable(shown)}", err=True)
 
 
 def run(args: list[str]) -> int:

@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from muster.configure.satisfaction import Subject
 
 
+def _show(line: str) -> None:
+    """Print a line of a table. It may quote a recipe of somebody else: no escape sequence reaches the terminal."""
+    from muster.operate.phrases import printable
+
+    click.echo(printable(line))
+
+
 class DefaultGroup(click.Group):
     """A group whose first argument may be left out: what is no sub-command belongs to the command `default`."""
 
@@ -143,10 +150,10 @@ def list_(catalogue: tuple[str, ...], output: Format) -> None:
 
 def _print_list(rows: list[dict[str, Any]]) -> None:
     width = {d: max([len(d), *(len(row["criteria"].get(d, "-")) for row in rows)]) for d in DIMENSIONS}
-    click.echo("  ".join(f"{d.upper():<{width[d]}}" for d in DIMENSIONS).rstrip())
+    _show("  ".join(f"{d.upper():<{width[d]}}" for d in DIMENSIONS).rstrip())
     for row in rows:
         line = "  ".join(f"{row['criteria'].get(d, '-'):<{width[d]}}" for d in DIMENSIONS)
-        click.echo(f"{line}  not usable yet: {row['unavailable']}" if row["unavailable"] else line.rstrip())
+        _show(f"{line}  not usable yet: {row['unavailable']}" if row["unavailable"] else line.rstrip())
 
 
 @recipe.command()
@@ -186,13 +193,13 @@ def _print_settings(explained: list[dict[str, Any]]) -> None:
     import json
 
     for entry in explained:
-        click.echo(f"{entry['path']} = {json.dumps(entry['value'], ensure_ascii=False)}")
+        _show(f"{entry['path']} = {json.dumps(entry['value'], ensure_ascii=False)}")
         for setting in entry["settings"]:
             line = f"  set to {json.dumps(setting['value'], ensure_ascii=False)} by {setting['source']}"
             if "replaced" in setting:
                 replaced = json.dumps(setting["replaced"], ensure_ascii=False)
                 line += f", replacing {replaced} from {setting['replacedSource']}"
-            click.echo(line)
+            _show(line)
 
 
 @recipe.command()
@@ -245,11 +252,11 @@ def _print_check(summary: Mapping[str, Any]) -> None:
     judged = summary["constraints"]
     open_ones = sum(entry["answer"] != "passed" for entry in judged)
     verdict = f"the file is fine, {open_ones} of {len(judged)} constraints not satisfied" if open_ones else "fine"
-    click.echo(f"{summary['recipe']}: {verdict}, {summary['components']} components, {summary['digest']}")
+    _show(f"{summary['recipe']}: {verdict}, {summary['components']} components, {summary['digest']}")
     for entry in judged:
         found = f", found {entry['found']}" if entry["found"] else ""
         reason = f" ({entry['reason']})" if "reason" in entry else ""
-        click.echo(f"{entry['answer']:<8}{entry['subject']}: {entry['constraint']} {entry['wanted']}{found}{reason}")
+        _show(f"{entry['answer']:<8}{entry['subject']}: {entry['constraint']} {entry['wanted']}{found}{reason}")
 
 
 @recipe.command()
@@ -271,10 +278,10 @@ def _print_changes(changes: list[dict[str, Any]]) -> None:
     import json
 
     if not changes:
-        click.echo("The recipes are equal.")
+        _show("The recipes are equal.")
     for change in changes:
         before, after = (
             json.dumps(change[side], ensure_ascii=False) if side in change else "(absent)"
             for side in ("before", "after")
         )
-        click.echo(f"{change['path']}: {before} -> {after}")
+        _show(f"{change['path']}: {before} -> {after}")

@@ -14,6 +14,8 @@ from muster.errors import BadInputError
 
 MAX_CHAIN = 20
 """Overlays from one to its root, itself included."""
+_TERM = re.compile(r"(>=|<=|!=|==|=|>|<|~|\^)?\s*([^\s,<>=!|~^]+)")
+_SHORT = re.compile(r"[vV]?\d+(\.\d+)?", re.ASCII)
 _CRITERION = re.compile(r"[a-z0-9]([a-z0-9.-]{0,38}[a-z0-9])?", re.ASCII)
 
 
@@ -30,6 +32,19 @@ def check_catalogue(catalogue: Catalogue) -> None:
         check(component.values, where)
         if component.kube_version:
             _check_demands({"kubernetes.version": component.kube_version}, where)
+
+
+def check_kube_version(text: str, where: str) -> None:
+    """Raise BadInputError for a bound that Helm reads in another way than Muster.
+
+    `kubeVersion` is Helm's: `> 1.30` is above every 1.30 there and above 1.30.0 here, and `= 1.30` is any of them.
+    """
+    for term in _TERM.finditer(text):
+        if term[1] not in (">=", "<", "~", "^") and _SHORT.fullmatch(term[2]):
+            raise BadInputError(
+                f"{where}: {term[0].strip()[:60]!r} in kubeVersion stands for all patches to Helm; write all three "
+                "numbers, or the bound with '>=', '<' or '~'."
+            )
 
 
 def check_criterion(dimension: str, value: str, where: str) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from muster import yamlio
 from muster.configure.catalogue import Catalogue, Component, Mixin, Overlay, data_folder
-from muster.configure.catalogue_check import check_catalogue
+from muster.configure.catalogue_check import check_catalogue, check_kube_version
 from muster.errors import BadInputError
 
 
@@ -26,6 +26,8 @@ def read_sources(folder: Path) -> Catalogue:
     digest = hashlib.sha256(msgspec.json.encode(catalogue, order="sorted")).hexdigest()
     catalogue = msgspec.structs.replace(catalogue, digest=f"sha256:{digest}")
     check_catalogue(catalogue)
+    for component in components.values():
+        check_kube_version(component.kube_version, f"Component {component.name!r}")
     return catalogue
 
 

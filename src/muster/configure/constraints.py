@@ -6,6 +6,7 @@ A constraint holds against a reading of the same name (`kubernetes.version`, `os
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import assert_never
@@ -112,8 +113,17 @@ def demand(name: str, text: str, source: str) -> Constraint:
             raise BadInputError(f"No version satisfies {name} {text[:120]!r} ({source}); correct the range.")
         value = str(wanted)
     else:
-        value = _labels(text, source) if kind is Kind.LABEL else text.strip()
+        value = _labels(text, source) if kind is Kind.LABEL else _text(name, text, source)
     return Constraint(name, value, (Demand(text, source),))
+
+
+def _text(name: str, text: str, source: str) -> str:
+    """One plain value. Raises BadInputError for what looks like a range, which no reading would ever equal."""
+    if not text.strip() or re.search(r"^\s*[<>=!~^]|\|\||,", text):
+        raise BadInputError(
+            f"{name} {text[:80]!r} ({source}): {name} is compared as text; write the one value that it must have."
+        )
+    return text.strip()
 
 
 def _labels(text: str, source: str) -> str:

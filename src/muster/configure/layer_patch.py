@@ -10,6 +10,7 @@ from typing import Any, assert_never
 import msgspec
 
 from muster.configure.catalogue import Component, Mixin, Origin, Overlay
+from muster.configure.catalogue_check import check_kube_version
 from muster.configure.constraints import Constraint, demand, narrow
 from muster.configure.layer_objects import by_identity, onto
 from muster.configure.layer_rules import Room, Rule, key_of, provenance_of, room_of, rule_of
@@ -173,6 +174,8 @@ class FilePatch:
 
     def _narrow(self, path: Path, present: Any, text: str) -> str:
         name = "kubernetes.version" if path == ("kubeVersion",) else path[-1]
+        if path == ("kubeVersion",):
+            check_kube_version(text, self.source)
         try:
             demand(name, text, self.source)
         except BadInputError as error:

@@ -30,7 +30,7 @@ def order(edges: Mapping[str, Collection[str]]) -> Order:
         for needed in sorted(edges[name]):
             if needed not in edges:
                 raise BadInputError(
-                    f"Component {name!r} depends on {needed!r}, which is not part of the recipe; "
+                    f"Component {name[:60]!r} depends on {needed[:60]!r}, which is not part of the recipe; "
                     "add that component or drop the dependency."
                 )
     waiting = {name: set(edges[name]) for name in edges}

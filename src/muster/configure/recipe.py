@@ -23,6 +23,7 @@ from muster.configure.catalogue import (
     SourceKind,
     Storage,
 )
+from muster.configure.criteria import Dimension
 from muster.configure.order import order
 from muster.errors import BadInputError
 from muster.resources.base import API_VERSION
@@ -157,6 +158,11 @@ def check_recipe(recipe: Recipe, source: str) -> None:
     if len(set(names)) != len(names):
         raise BadInputError(f"{source} holds one component twice; resolve it again with 'muster recipe'.")
     _check_pools(recipe, source)
+    for criteria in (recipe.criteria, *(pool.criteria for pool in recipe.pools)):
+        if unknown := sorted(criteria.keys() - set(Dimension)):
+            raise BadInputError(
+                f"{source}: {unknown[0][:60]!r} is no dimension; a recipe is chosen by {', '.join(Dimension)}."
+            )
     for component in recipe.components:
         _check_component(component, source)
     found = order({c.name: c.depends_on for c in recipe.components})

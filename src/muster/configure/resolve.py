@@ -222,7 +222,13 @@ def _require_pins(state: Drafts, components: Mapping[str, RecipeComponent]) -> N
         component = components.get(constraint.name.removesuffix(".version"))
         if component is None or component.source.kind is not SourceKind.HELM:
             continue
-        pinned = Version.parse(component.source.version, Scheme.CHART)
+        try:
+            pinned = Version.parse(component.source.version, Scheme.CHART)
+        except BadInputError as error:
+            raise BadInputError(
+                f"{component.name} has the version {component.source.version[:60]!r}, which is no exact version; pin "
+                "one, for example v1.20.2."
+            ) from error
         if not Range.parse(constraint.value, Scheme.CHART).contains(pinned):
             who = ", ".join(d.source for d in constraint.demands)
             raise BadInputError(

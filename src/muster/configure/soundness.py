@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from muster.configure.constraints import demand
 from muster.configure.infer import infer
 from muster.configure.lint import lint_component
-from muster.configure.recipe import Recipe, RecipeComponent
+from muster.configure.recipe import Pool, Recipe, RecipeComponent
 from muster.configure.values import Path, path_text, whole_leaves
 from muster.errors import BadInputError
 
@@ -21,10 +22,12 @@ class Paths(Protocol):
 
 
 def require_sound(recipe: Recipe, source: str, paths_of: Callable[[str], Paths | None]) -> None:
-    """Raise BadInputError for the first literal secret, wrong inferred edge, unmet need or unknown value path.
+    """Raise BadInputError for the first meaningless constraint, literal secret, wrong inferred edge, unmet need or
+    unknown value path.
 
     Names, versions, addresses, edges and levels are verified when the recipe is read.
     """
+    _require_constraints(recipe, source)
     for component in recipe.components:
         lint_component(component, source)
     _require_inferred(recipe, source)
@@ -32,6 +35,17 @@ def require_sound(recipe: Recipe, source: str, paths_of: Callable[[str], Paths |
         known = paths_of(component.catalogue_name)
         if known is not None:
             _require_known(component, known, source)
+
+
+def _require_constraints(recipe: Recipe, source: str) -> None:
+    holders: tuple[Recipe | Pool, ...] = (recipe, *recipe.pools)
+    checked = (constraints for holder in holders for _, constraints in sorted(holder.checks.items()))
+    for constraints in (*(holder.constraints for holder in holders), *(c.constraints for c in checked)):
+        for name, text in constraints.items():
+            try:
+                demand(name, text, source)
+            except BadInputError as error:
+                raise BadInputError(f"{source}, constraint {name[:60]!r}: {error}") from error
 
 
 def _require_inferred(recipe: Recipe, source: str) -> None:

@@ -32,7 +32,7 @@ _FRACTION_DIGITS = 9
 _SHAPE = re.compile(r"[vV]?(\d{1,18}(?:\.\d{1,18}){0,5})([-+~][0-9A-Za-z.+~_-]{0,100})?", re.ASCII)
 _PRE_WORD = re.compile(r"(?:alpha|beta|rc|pre|preview|dev)\d*", re.IGNORECASE | re.ASCII)
 _TERM = re.compile(r"\s*(>=|<=|!=|==|=|>|<|~|\^)?\s*([^\s,<>=!|~^]+(?:[-+~][^\s,<>=!|]*)?)\s*,?")
-_WILD = re.compile(r"[vV]?((?:\d{1,18}\.){0,2})[xX*]", re.ASCII)
+_WILD = re.compile(r"(?!(?:[^.]*\.){3})[vV]?((?:\d{1,18}\.){0,2})[xX*](?:\.[xX*]){0,2}", re.ASCII)
 
 
 class Scheme(StrEnum):
@@ -156,8 +156,9 @@ class Range(msgspec.Struct, frozen=True):
     def parse(cls, text: str, scheme: Scheme) -> Range:
         """Read `>= 1.34.3 < 1.35 || >= 1.36`: a space or comma is AND, `||` is OR, no operator means equal.
 
-        For Kubernetes and charts also `~1.30` and `1.30.x` (1.30 with any patch), `^1.2` (up to the next major; up to
-        the next minor below 1.0) and `*`, as Helm reads them; their upper ends leave pre-releases out.
+        For Kubernetes and charts also `~1.30` and `1.30.x` (1.30 with any patch; `1.x.x` is `1.x`), `^1.2` (up to the
+        next major; up to the next minor below 1.0) and `*`, as Helm reads them; their upper ends leave pre-releases
+        out. In one point Helm differs: `1.30` as a bound is 1.30.0 here, and every patch of 1.30 to Helm.
         Raises BadInputError when `text` is no range.
         """
         return _parse_range(text, scheme)

@@ -13,7 +13,7 @@ import msgspec
 from muster.configure.live.assess import checks
 from muster.configure.live.check import FAILED, Check, plain
 from muster.configure.live.foreign import foreign
-from muster.configure.live.hand_edits import hand_edits
+from muster.configure.live.hand_edits import edited_customs, hand_edits
 from muster.configure.live.nodes import node_drifts
 from muster.configure.live.ownership import possessions, tellers
 from muster.configure.live.state import LiveState
@@ -22,7 +22,7 @@ from muster.configure.plan import Plan, Release
 from muster.configure.recipe import Recipe
 from muster.resources.baseline import Drift, DriftClass
 
-MAX_TEXT = 600
+MAX_TEXT = 400
 
 
 class Severity(StrEnum):
@@ -61,6 +61,7 @@ def drift(recipe: Recipe, plan: Plan, live: LiveState) -> tuple[Drift, ...]:
         found += _manifests(release, live)
     for name, mine in belongings.items():
         found += hand_edits(name, mine)
+        found += edited_customs(name, mine)
     place = {component.name: at for at, component in enumerate(recipe.components)}
     found.sort(key=lambda d: place.get(d.component, -1))
     found += foreign(recipe, plan, live)

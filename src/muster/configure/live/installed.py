@@ -20,6 +20,14 @@ MAX_KEPT_MANIFEST = 256 * 1024
 """Characters; manifests of the bundle's own charts are far below, others need not be kept."""
 
 
+BEING_DELETED = "being deleted"
+
+
+def _held_by(metadata: Meta) -> str:
+    """What keeps an object that is being deleted."""
+    return f"its finalizers are {', '.join(metadata.finalizers)}" if metadata.finalizers else ""
+
+
 def from_helm(release: HelmRelease) -> Installed:
     """A release from Helm's record. `deployed` is None for a state that Helm does not know."""
     deployed: bool | None = release.status == "deployed"
@@ -114,6 +122,8 @@ def from_argo(application: ArgoApplication) -> Installed | None:
     helm = source.helm or _ArgoHelm()
     chart, version, address = _argo_chart(source, status.sync.revision)
     deployed, state, note = _argo_state(status)
+    if application.metadata.deletion_timestamp is not None:
+        deployed, state, note = False, BEING_DELETED, _held_by(application.metadata)
     return Installed(
         via=Via.ARGOCD,
         name=helm.release_name or application.metadata.name,
@@ -249,6 +259,9 @@ def from_flux(release: FluxRelease, repositories: Mapping[tuple[str, str], str])
         state = ready.reason or f"Ready {ready.status}"
     if spec.suspend:
         state = f"{state}, suspended"
+    note = ready.message if ready is not None and not deployed else ""
+    if metadata.deletion_timestamp is not None:
+        deployed, state, note = False, BEING_DELETED, _held_by(metadata)
     newest = max(status.history or (), key=lambda h: h.version, default=None)
     # A HelmRelease with `chartRef` (a chart of the bundle's own source) has no chart here.
     chart = spec.chart.spec if spec.chart is not None else _FluxChartSpec()
@@ -263,5 +276,5 @@ def from_flux(release: FluxRelease, repositories: Mapping[tuple[str, str], str])
         chart=newest.chart_name if newest is not None else "",
         chart_version=newest.chart_version if newest is not None else "",
         source=repositories.get(referred, "") if chart.source_ref.kind == "HelmRepository" else "",
-        note=ready.message[:MAX_NOTE] if ready is not None and not deployed else "",
+        note=note[:MAX_NOTE],
     )

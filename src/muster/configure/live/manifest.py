@@ -18,6 +18,9 @@ CRD_GROUP, CRD_KIND = "apiextensions.k8s.io", "CustomResourceDefinition"
 MAX_OBJECTS = 5000
 MAX_BRACKETS = 20_000
 """Flow style nests by one character a level; a document with more of them is not parsed."""
+MAX_CUSTOM = 64 * 1024
+"""Characters of a custom resource that is parsed; larger ones are known by name alone."""
+_MONITORING = "monitoring.coreos.com"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DOCUMENT = re.compile(r"^---.*$", re.MULTILINE)
 _KIND = re.compile(r"^kind:\s*['\"]?([A-Za-z]+)", re.MULTILINE)
@@ -48,8 +51,16 @@ def owned_objects(manifest: str, crds: tuple[str, ...] = ()) -> tuple[OwnedObjec
     return tuple(found.values())
 
 
+def _is_custom(document: str, kind: str) -> bool:
+    """Whether somebody may edit the object by hand and mean the machine: no built-in kind, and none of the many."""
+    api_version = _API_VERSION.search(document)
+    group = api_version[1].rpartition("/")[0] if api_version is not None else ""
+    custom = "." in group and not group.endswith(".k8s.io") and group != _MONITORING
+    return custom and kind != CRD_KIND and len(document) <= MAX_CUSTOM
+
+
 def _from_text(document: str, kind: str) -> list[OwnedObject]:
-    if kind not in _NEEDS_PARSING:
+    if kind not in _NEEDS_PARSING and not _is_custom(document, kind):
         plain = _from_lines(document, kind)
         if plain is not None:
             return [plain]
@@ -97,6 +108,7 @@ def _from_object(value: Any) -> OwnedObject | None:
     spec = value.get("spec")
     spec = spec if isinstance(spec, dict) else {}
     replicas = spec.get("replicas")
+    kind_is_custom = "." in str(value.get("apiVersion", "")).rpartition("/")[0]
     return OwnedObject(
         group=str(value.get("apiVersion", "")).rpartition("/")[0],
         kind=str(value.get("kind", "")),
@@ -104,6 +116,8 @@ def _from_object(value: Any) -> OwnedObject | None:
         name=str(metadata["name"]),
         replicas=replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else None,
         images=_images(spec),
+        api_version=str(value.get("apiVersion", "")),
+        spec=spec if kind_is_custom else None,
         expires=spec.get("ttlSecondsAfterFinished") is not None,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from muster.configure.live.agents import silent
 from muster.configure.live.state import LiveState
 from muster.configure.snapshot.file import read_snapshot
 from muster.errors import BadInputError
@@ -35,7 +36,10 @@ def read_recorded(path: Path) -> tuple[Recorded, ...]:
     snapshot = read_snapshot(path)
     entries = [snapshot] if isinstance(snapshot, NodeSnapshot) else [n for n in snapshot.nodes if n.readings]
     if not entries:
-        raise BadInputError(f"{path} holds no readings of nodes; record them with 'muster snapshot --all-nodes'.")
+        raise BadInputError(
+            f"{path} holds no readings of nodes; record them with 'muster snapshot --all-nodes'; "
+            "each node needs Muster's agent for that."
+        )
     return tuple(Recorded(e.node, tuple(e.readings), tuple(u.name for u in e.unknown)) for e in entries)
 
 
@@ -47,7 +51,8 @@ def against(recorded: Sequence[Recorded], live: LiveState) -> Iterator[Drift]:
     healths = {h.metadata.name: h for h in live.node_healths}
     present = {node.name for node in live.nodes}
     for each in sorted(recorded, key=lambda r: r.node):
-        observed = healths[each.node].status.observed if each.node in healths else None
+        health = healths.get(each.node)
+        observed = health.status.observed if health is not None and not silent(health) else None
         if observed is None:
             if live.why_unread("nodehealths.muster.dev") or live.why_unread("nodes"):
                 continue

@@ -46,6 +46,9 @@ class OwnedObject:
     replicas: int | None = None
     images: tuple[tuple[str, str], ...] = ()
     """(container, image) of the pods of a workload, where the release tells them."""
+    api_version: str = ""
+    spec: Mapping[str, Any] | None = field(default=None, compare=False)
+    """Of a custom resource, as the release has it, where it is small enough to be read."""
     expires: bool = False
     """A Job that removes itself some time after its end."""
 

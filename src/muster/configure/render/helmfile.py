@@ -77,9 +77,8 @@ def _release(plan: Plan, release: Release) -> dict[str, Any]:
     if not awaits_objects(release):
         entry |= {"wait": False, "waitForJobs": False}
     entry["labels"] = {"component": release.component, CRDS_LABEL: release.crds.value}
-    if release.self_referencing or release.is_local:
-        # On a fresh cluster the kinds are not there yet when `helmfile diff` and `helmfile apply` look.
-        entry["disableValidationOnInstall"] = True
+    # `helmfile diff` and `helmfile apply` look at every release before the first one brings its kinds.
+    entry["disableValidationOnInstall"] = True
     if hooks := _hooks(release):
         entry["hooks"] = hooks
     return entry

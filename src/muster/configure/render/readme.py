@@ -54,6 +54,18 @@ Each release is a `HelmRelease` that waits for exactly those that it depends on.
 """
 _DEPLOY = {"helm": _HELM, "helmfile": _HELMFILE, "argocd": _ARGOCD, "argocd-helm": _ARGOCD_HELM, "flux": _FLUX}
 
+_MANAGERS = {"helm": "muster-bundle", "helmfile": "muster-bundle", "flux": "kustomize-controller"}
+"""Who applies the file of namespaces later on; the others let the deployer create each."""
+
+
+def _namespaces(planned: Plan, deployer: str) -> str:
+    """How the namespaces of the secrets come to be before anything is deployed."""
+    manager = _MANAGERS.get(deployer)
+    if manager is not None:
+        return f"Their namespaces: `kubectl apply --server-side --field-manager={manager} -f namespaces.yaml`"
+    names = " ".join(sorted({f"`kubectl create namespace {secret.namespace}`" for secret in planned.secrets}))
+    return f"Their namespaces: {names}"
+
 
 def readme(planned: Plan, deployer: str, repository_unset: bool) -> str:
     """Markdown. Names only; values stay in the files that hold them. Raises KeyError for an unknown deployer."""
@@ -64,22 +76,20 @@ def readme(planned: Plan, deployer: str, repository_unset: bool) -> str:
         "was changed. `UNINSTALL.md` says how to remove it all again; `muster bundle diff OLD NEW` says what an",
         "upgrade does before you deploy it.",
         "",
-        "## Deploy",
-        "",
-        _DEPLOY[deployer],
     ]
+    if planned.secrets:
+        lines += ["## Secrets to create first", "", _namespaces(planned, deployer), ""]
+        for secret in planned.secrets:
+            keys = ", ".join(f"`{key}`" for key in secret.keys)
+            lines.append(f"- `{secret.namespace}/{secret.name}` with the keys {keys}")
+        lines.append("")
+    lines += ["## Deploy", "", _DEPLOY[deployer]]
     if deployer in ("argocd", "flux") and repository_unset:
         lines += [
             "**The repository is not set.** Build the bundle again with `--repo URL`; the address in it now is a",
             "placeholder that never resolves.",
             "",
         ]
-    if planned.secrets:
-        lines += ["## Secrets to create first", ""]
-        for secret in planned.secrets:
-            keys = ", ".join(f"`{key}`" for key in secret.keys)
-            lines.append(f"- `{secret.namespace}/{secret.name}` with the keys {keys}")
-        lines.append("")
     if planned.missing:
         lines += [
             "## Manifests to supply",

@@ -89,7 +89,7 @@ def removal_page(planned: Plan, deployer: str) -> str:
         "",
         "Do the steps in this order: it is the reverse of the order of installation, so nothing loses what it still",
         "needs. A command that fails or hangs is a reason to stop and look, not to go on: an object whose controller",
-        "is gone can never be finalized. Every step can be repeated.",
+        "is gone can never be finalized. Every step can be repeated; `NotFound` then means that it was done before.",
         "",
         *words.before,
         "",

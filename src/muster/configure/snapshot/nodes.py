@@ -35,6 +35,9 @@ _LABEL_CLASSES: tuple[tuple[str, ReadingClass], ...] = (
     ("nvidia.com/mig.config.state", VOLATILE),
     ("nvidia.com/vgpu.", VOLATILE),
     ("muster.dev/", VOLATILE),
+    ("skyhook.nvidia.com/", VOLATILE),
+    ("nodewright.nvidia.com/", VOLATILE),
+    ("dgxc.nvidia.com/nvsentinel-state", VOLATILE),
     ("kubernetes.io/hostname", IDENTITY),
     ("topology.kubernetes.io/", IDENTITY),
     ("topology.muster.dev/", IDENTITY),
@@ -48,7 +51,17 @@ _LABEL_CLASSES: tuple[tuple[str, ReadingClass], ...] = (
     ("feature.node.kubernetes.io/system-os_release", STACK),
 )
 """By beginning of the key; other labels are config."""
-_VOLATILE_TAINTS = ("muster.dev/", "node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+_VOLATILE_TAINTS = (
+    "muster.dev/",
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "DeletionCandidateOfClusterAutoscaler",
+    "ToBeDeletedByClusterAutoscaler",
+    "karpenter.sh/",
+    "node.cilium.io/",
+    "skyhook.nvidia.com",
+    "nodewright.nvidia.com",
+)
 """Taints that controllers set and remove by themselves."""
 _INFO = (
     ("kernelVersion", "kernel.version", STACK),

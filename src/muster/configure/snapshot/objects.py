@@ -27,6 +27,7 @@ POLICIES: tuple[tuple[str, str, str], ...] = (
     ("sriovnetwork.openshift.io", "v1", "sriovnetworknodepolicies"),
     ("sriovnetwork.openshift.io", "v1", "sriovoperatorconfigs"),
     ("skyhook.nvidia.com", "v1alpha1", "skyhooks"),
+    ("nodewright.nvidia.com", "v1alpha1", "nodewrights"),
 )
 """Group, version and plural of the resources that configure GPU and network operators. The version is the one to ask
 where the definitions cannot be read; else it is the one that is stored."""
