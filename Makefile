@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-full control-plane programs lint bench crds clean
+.PHONY: demo test test-full control-plane programs flux lint bench crds clean
 
 demo: $(VENV)/.base
 	$(BIN)/muster demo
@@ -21,7 +21,11 @@ control-plane: $(VENV)/.dev
 
 # The real helm, helmfile and OCI registry, built the same way.
 programs: $(VENV)/.dev
-	$(BIN)/python -m tests.programs.sources
+	$(BIN)/python -m tests.programs.sources deployers
+
+# The controllers of Flux. Not part of test-full, because they take long; their tests run wherever they were built.
+flux: $(VENV)/.dev
+	$(BIN)/python -m tests.programs.sources flux
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check src tests benchmarks

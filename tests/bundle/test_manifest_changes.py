@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from muster.configure.recipe import ManifestFile
-from muster.configure.upgrade import UpgradeVerdict
+from muster.configure.upgrade.compare import UpgradeVerdict
 from tests.bundle.test_upgrade import change, removal
 
 SAFE, CARE, BLOCKED = UpgradeVerdict.SAFE, UpgradeVerdict.NEEDS_CARE, UpgradeVerdict.BLOCKED

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.configure.catalogue import Placement, Storage
+from muster.configure.held_nodes import undecided
 from muster.configure.placement import (
     PlacementChoice,
     parse_selector,
@@ -147,7 +148,7 @@ def test_a_component_without_a_chart_reads_only_what_its_manifests_name() -> Non
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_leaf(name: str) -> None:
-    """What a leaf sets stays; everything else that is recorded is written; nothing else changes."""
+    """What a leaf sets stays, or is added to where DaemonSets prepare nodes; the rest that is recorded is written."""
     recipe = recipe_of(name)
     if not any(c.placement.system_tolerations for c in recipe.components):
         pytest.fail(f"{name} has no component that can be placed")
@@ -155,7 +156,10 @@ def test_every_leaf(name: str) -> None:
     for before, after in zip(recipe.components, found.recipe.components, strict=True):
         for path in before.placement.system_tolerations:
             was, now = get(before.values, parse_path(path)), get(after.values, parse_path(path))
-            assert now == (was if was is not ABSENT else [ANY]) or f"{before.name}:{path}" in found.kept
+            free = undecided(before, path)
+            wanted = [*free, ANY] if free is not None else was if was is not ABSENT else [ANY]
+            assert now == wanted, f"{before.name}:{path}"
+            assert (f"{before.name}:{path}" in found.kept) == (free is None and was is not ABSENT)
         if not before.placement.system_tolerations:
             assert after == before
     assert found.recipe.levels == recipe.levels

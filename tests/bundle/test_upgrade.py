@@ -13,8 +13,8 @@ from muster.configure.catalogue import Crds, Need, Placement, SecretNeed, Source
 from muster.configure.opened import OpenedBundle
 from muster.configure.plan import plan
 from muster.configure.recipe import ManifestFile, Pool, Recipe
-from muster.configure.upgrade import Comparison, UpgradeVerdict, compare
-from muster.configure.upgrade_verdicts import worst
+from muster.configure.upgrade.compare import Comparison, UpgradeVerdict, compare
+from muster.configure.upgrade.verdicts import worst
 from tests.bundle.made_up import BARE, HELM, component, recipe_with
 from tests.bundle.test_plan import recipes
 from tests.configure.cases import NAMES, recipe_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from muster.configure.catalogue import Storage
-from muster.configure.upgrade import UpgradeVerdict
+from muster.configure.upgrade.compare import UpgradeVerdict
 from muster.configure.values import parse_path, put
 from tests.bundle.made_up import component, recipe_with
 from tests.bundle.test_upgrade import between, claim, with_criteria

@@ -20,7 +20,7 @@ from muster.configure.catalogue import (
     Source,
     SourceKind,
 )
-from muster.configure.layer_source import KIND, LayerHeader, LayerSource
+from muster.configure.layers.source import KIND, LayerHeader, LayerSource
 from muster.resources.base import API_VERSION
 
 

@@ -259,7 +259,11 @@ def used_paths() -> Iterator[tuple[str, tuple[str, ...], str]]:
     """(component, path, who uses it) for every value path in the data."""
     for component in CATALOGUE.components.values():
         name, placement = component.name, component.placement
-        texts = [t for field in placement.__struct_fields__ for t in getattr(placement, field)]
+        texts = [
+            t if isinstance(t, str) else t.path
+            for field in placement.__struct_fields__
+            for t in getattr(placement, field)
+        ]
         texts += [*component.node_count_paths, *component.storage.class_paths, *component.storage.shared_class_paths]
         texts += [n.when for n in component.needs if n.when]
         texts += [s.unless_false for s in component.secrets if s.unless_false]

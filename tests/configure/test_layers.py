@@ -11,7 +11,7 @@ import pytest
 from muster import __version__
 from muster.configure.catalogue import Source, SourceKind, load
 from muster.configure.criteria import Dimension, parse_criteria
-from muster.configure.layering import layered
+from muster.configure.layers.stack import layered
 from muster.configure.provenance import explain
 from muster.configure.resolve import resolve
 from muster.errors import BadInputError

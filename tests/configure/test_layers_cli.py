@@ -9,7 +9,7 @@ import pytest
 
 from muster.cli.group import run
 from muster.configure import lock
-from muster.configure.layers import read_layer
+from muster.configure.layers.opening import read_layer
 from tests.configure.layer_cases import write_layer
 
 PATCH = {"components/gpu-operator.yaml": {"values": {"driver": {"version": "580.200.01"}}}}

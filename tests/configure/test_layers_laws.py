@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from muster.configure.constraints import demand
 from muster.configure.criteria import Dimension
-from muster.configure.layer_source import LayerSource
-from muster.configure.layering import layered
+from muster.configure.layers.source import LayerSource
+from muster.configure.layers.stack import layered
 from muster.configure.resolve import resolve
 from muster.configure.versions import Range, Scheme
 from muster.errors import BadInputError

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from muster.configure import layers
 from muster.configure.catalogue import load
-from muster.configure.layers import open_catalogue, open_layer, read_layer
-from muster.configure.tree import MAX_FILE_BYTES
+from muster.configure.layers import opening as layers
+from muster.configure.layers.opening import open_catalogue, open_layer, read_layer
+from muster.configure.registry.tree import MAX_FILE_BYTES
 from muster.errors import BadInputError, UnreachableError
 from tests.configure.layer_cases import config_map, layer, write_layer
 
@@ -122,7 +122,7 @@ def test_links_and_pipes_are_refused(tmp_path: Path) -> None:
 
 
 def test_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("muster.configure.tree.MAX_FILES", 3)
+    monkeypatch.setattr("muster.configure.registry.tree.MAX_FILES", 3)
     write_layer(tmp_path, files={f"components/c{n}.yaml": "a: 1\n" for n in range(4)})
     with pytest.raises(BadInputError, match="or 3 files"):
         read_layer(tmp_path)

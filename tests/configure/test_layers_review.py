@@ -8,8 +8,8 @@ import pytest
 
 from muster.configure.catalogue import load
 from muster.configure.criteria import parse_criteria
-from muster.configure.layer_review import Review, review
-from muster.configure.layering import layered
+from muster.configure.layers.review import Review, review
+from muster.configure.layers.stack import layered
 from muster.configure.lint import Rule, Severity
 from muster.configure.matching import unavailable
 from muster.configure.resolve import leaf_names, resolve

@@ -41,7 +41,9 @@ def plain() -> Catalogue:
         placement=Placement(accelerated_selectors=("nodeSelector",)),
         values={"nodeSelector": {"gpu": "yes"}, "deep": {"a": 1}},
     )
-    app = msgspec.structs.replace(entry, name="app", aliases=(), scope=Scope.CLUSTER, values={"x": {"y": 1}})
+    app = msgspec.structs.replace(
+        entry, name="app", aliases=(), scope=Scope.CLUSTER, placement=Placement(), values={"x": {"y": 1}}
+    )
     overlays = dict(catalogue.overlays)
     added = {"agent": Patch(depends_on=("nfd",)), "app": Patch(depends_on=("agent",))}
     overlays["eks"] = msgspec.structs.replace(overlays["eks"], components=overlays["eks"].components | added)

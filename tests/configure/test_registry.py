@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from muster.configure.archive import pack
-from muster.configure.layers import MEDIA_TYPE, open_catalogue
-from muster.configure.registry import (
+from muster.configure.layers.opening import MEDIA_TYPE, open_catalogue
+from muster.configure.registry.archive import pack
+from muster.configure.registry.artifacts import (
     EMPTY_TYPE,
     LAYER_TYPE,
     MANIFEST_TYPE,
@@ -29,7 +29,7 @@ from muster.configure.registry import (
     pull_folder,
     push_folder,
 )
-from muster.configure.tree import TreeFile, read_tree
+from muster.configure.registry.tree import TreeFile, read_tree
 from muster.errors import BadInputError, ExitCode, NotSatisfiedError, UnreachableError
 from tests.configure.layer_cases import write_layer
 from tests.configure.stub_registry import Answer, Stub, stub_registry
@@ -246,7 +246,7 @@ def test_without_the_extra_one_sentence_says_so(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['oras'] = None\n"
         "from pathlib import Path\n"
-        "from muster.configure.registry import pull_folder\n"
+        "from muster.configure.registry.artifacts import pull_folder\n"
         "try: pull_folder('oci://r/a:1', Path('x'), media_type='t')\n"
         "except Exception as error: print(type(error).__name__, error)"
     )

@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.configure.archive import pack, unpack
-from muster.configure.tree import TreeFile, read_tree, write_tree
+from muster.configure.registry.archive import pack, unpack
+from muster.configure.registry.tree import TreeFile, read_tree, write_tree
 from muster.errors import BadInputError
 
 PARTS = st.text(

@@ -1,6 +1,7 @@
 """Programs and CRDs of the deployers, for tests: Go modules of a pinned version and checksum.
 
-`python -m tests.programs.sources` (`make programs`) builds the programs once into a cache outside the tree.
+`python -m tests.programs.sources deployers` (`make programs`) builds helm, helmfile and the registry into a cache
+outside the tree; `... flux` (`make flux`) the controllers of Flux, which take longer.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,6 +76,12 @@ PROGRAMS: Mapping[str, tuple[Module, str]] = {
     "kustomize-controller": (FLUX_KUSTOMIZE, "."),
 }
 """Name -> (module, package of the program in it). `registry` is the CNCF's OCI registry; controllers are Flux's."""
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "deployers": ("helm", "registry", "helmfile"),
+    "flux": ("source-controller", "helm-controller", "kustomize-controller"),
+}
+"""What is built together."""
 
 CRD_FOLDERS: tuple[tuple[Module, str], ...] = (
     (ARGO_CD, "manifests/crds"),
@@ -187,10 +194,10 @@ def _compile(name: str, package: str, folder: Path, target: Path) -> None:
         raise SourceMissingError(f"{name} cannot be built: {' / '.join(lines[-3:])[:600]}")
 
 
-def build_all(tell: Callable[[str], None]) -> list[str]:
-    """Build every program. Returns what went wrong, one sentence each."""
+def build_all(names: Iterable[str], tell: Callable[[str], None]) -> list[str]:
+    """Build the programs `names`. Returns what went wrong, one sentence each."""
     failures = []
-    for name in PROGRAMS:
+    for name in names:
         started = time.monotonic()
         try:
             path = build(name)
@@ -201,12 +208,13 @@ def build_all(tell: Callable[[str], None]) -> list[str]:
     return failures
 
 
-def main() -> int:
+def main(groups: Sequence[str]) -> int:
     """Build, or say which tests will not run. Never fails the caller's make."""
-    for failure in build_all(lambda line: print(f"programs: {line}", flush=True)):
+    names = [name for group in groups for name in GROUPS[group]]
+    for failure in build_all(names, lambda line: print(f"programs: {line}", flush=True)):
         print(f"programs: {failure}; the tests that need it will not run")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

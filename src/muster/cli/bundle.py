@@ -285,7 +285,7 @@ def diff(old: str, new: str, output: Format) -> None:
     Both may be recipes too. Exit code 3 unless everything is safe.
     """
     from muster.configure.opened import open_either
-    from muster.configure.upgrade import UpgradeVerdict, compare
+    from muster.configure.upgrade.compare import UpgradeVerdict, compare
 
     found = compare(open_either(Path(old)), open_either(Path(new)))
     emit(found.as_dict(), output, _print_verdicts)

@@ -11,7 +11,7 @@ import click
 from muster.cli.output import Format, emit, format_option
 
 if TYPE_CHECKING:
-    from muster.configure.layer_review import Review
+    from muster.configure.layers.review import Review
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,8 +65,8 @@ def lint(folder: str, below: tuple[str, ...], output: Format) -> int:
 def _review(folder: str, below: Sequence[str]) -> Review:
     from muster.configure.catalogue import load
     from muster.configure.known_paths import known_paths
-    from muster.configure.layer_review import review
-    from muster.configure.layers import open_layer, read_layer
+    from muster.configure.layers.review import review
+    from muster.configure.layers.opening import open_layer, read_layer
 
     return review(read_layer(Path(folder)), load(), [open_layer(ref) for ref in below], known_paths)
 
@@ -92,8 +92,8 @@ def push(folder: str, reference: str, below: tuple[str, ...], plain_http: bool, 
 
     What 'muster catalogue lint' would have mended is not pushed. The same files have the same digest.
     """
-    from muster.configure.layers import MEDIA_TYPE
-    from muster.configure.registry import parse_reference, push_folder
+    from muster.configure.layers.opening import MEDIA_TYPE
+    from muster.configure.registry.artifacts import parse_reference, push_folder
     from muster.errors import NotSatisfiedError
 
     parsed = parse_reference(reference)
@@ -113,8 +113,8 @@ def push(folder: str, reference: str, below: tuple[str, ...], plain_http: bool, 
 @click.option("--plain-http", is_flag=True, help="Speak HTTP without TLS; a registry on this machine needs no flag.")
 def pull(reference: str, output: str, plain_http: bool) -> None:
     """Pull a layer into a folder, to read it or to use it without the registry."""
-    from muster.configure.layers import MEDIA_TYPE
-    from muster.configure.registry import parse_reference, pull_folder
+    from muster.configure.layers.opening import MEDIA_TYPE
+    from muster.configure.registry.artifacts import parse_reference, pull_folder
 
     digest = pull_folder(reference, Path(output), media_type=MEDIA_TYPE, plain_http=plain_http)
     click.echo(f"{output}: {parse_reference(reference).at(digest)}", err=True)

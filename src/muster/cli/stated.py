@@ -101,7 +101,7 @@ def open_catalogue(refs: Sequence[str]) -> Catalogue:
         from muster.configure.catalogue import load
 
         return load()
-    from muster.configure import layers
+    from muster.configure.layers import opening as layers
 
     return layers.open_catalogue(refs)
 

@@ -55,6 +55,16 @@ class Pin(Entry, frozen=True, kw_only=True):
     date: str
 
 
+class DaemonTolerations(Entry, frozen=True, kw_only=True):
+    """Where the tolerations of a DaemonSet stand that prepares or watches nodes, and so must run on held ones."""
+
+    path: str
+    default: tuple[dict[str, Any], ...] = ()
+    """What the chart has there where nobody sets it; a list replaces it, so it must be carried over."""
+    source: str
+    """Where the default was read: a file of the chart with its version or commit, or the manifest."""
+
+
 class Placement(Entry, frozen=True, kw_only=True):
     """Value paths that place the pods of a chart."""
 
@@ -62,6 +72,8 @@ class Placement(Entry, frozen=True, kw_only=True):
     system_tolerations: tuple[str, ...] = ()
     accelerated_selectors: tuple[str, ...] = ()
     accelerated_tolerations: tuple[str, ...] = ()
+    daemon_tolerations: tuple[DaemonTolerations, ...] = ()
+    """Of DaemonSets alone, never of work; one of them may be among the others too."""
     accelerated_taints: tuple[str, ...] = ()
     workload_selectors: tuple[str, ...] = ()
 

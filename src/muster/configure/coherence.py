@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from muster.configure.held_nodes import repelled
 from muster.configure.recipe import Recipe, RecipeComponent
 from muster.configure.values import ABSENT, get, parse_path
 from muster.errors import BadInputError
+from muster.resources.base import HOLD_TAINT
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,9 @@ OPERATOR_ROOT: Final = "/run/nvidia/driver"
 """Where the driver container of the GPU operator puts the driver (NVIDIA GPU operator manual)."""
 GKE_ROOT: Final = "/home/kubernetes/bin/nvidia"
 """Where Container-Optimized OS puts the driver (NVIDIA GPU operator manual, page on GKE)."""
+
+HELD_NODES: Final = "held-nodes"
+"""Name of the warning about DaemonSets that prepare nodes and are kept off held ones."""
 
 RULES: Final[tuple[Rule, ...]] = (
     Rule(
@@ -234,7 +239,19 @@ def incoherences(recipe: Recipe) -> tuple[Incoherence, ...]:
                 f"{component.name} lacks the manifest {manifest.file}: {manifest.why}; resolve the recipe again."
             )
             found.append(Incoherence(manifest.name, True, sentence))
-    return tuple(found)
+    return (*found, *_off_held_nodes(recipe))
+
+
+def _off_held_nodes(recipe: Recipe) -> Iterable[Incoherence]:
+    for component in recipe.components:
+        for path in repelled(component):
+            yield Incoherence(
+                HELD_NODES,
+                False,
+                f"{component.name}:{path} does not tolerate {HOLD_TAINT}: every node is held until it is certified, "
+                "so a new node never gets what that DaemonSet brings; add the toleration "
+                f"{{key: {HOLD_TAINT}, operator: Exists}} unless nothing holds nodes.",
+            )
 
 
 def require_coherence(locked: Recipe, changed: Recipe, allow: bool = False) -> tuple[str, ...]:

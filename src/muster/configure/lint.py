@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from muster.configure.catalogue import ROOT, Catalogue, Component, Overlay, Patch, SourceKind
 from muster.configure.parameters import value_paths
-from muster.configure.values import Path, leaves, parse_path, path_text
+from muster.configure.values import Path, get, leaves, parse_path, path_text
 from muster.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Rule(StrEnum):
     CRITERION = "doubtful-criterion"
     PATH = "unknown-path"
     RECIPE = "recipe-fails"
+    HELD = "held-nodes"
 
 
 class Severity(StrEnum):
@@ -175,6 +176,7 @@ def _lint_component(component: Component) -> Iterator[Finding]:
     for rule, path, message in value_problems(component.values):
         yield Finding(where, rule, f"{path_text(path)} {message}")
     yield from _twice(where, "aliases", component.aliases)
+    yield from _lint_held(where, component, component.values)
     if source.kind is SourceKind.MANIFESTS:
         if source.repository or source.chart or source.version:
             yield Finding(where, Rule.SOURCE, "has manifests only and names a chart; drop one of the two.")
@@ -229,6 +231,7 @@ def _lint_patches(catalogue: Catalogue, where: str, patches: Mapping[str, Patch]
             ("manifests.post", patch.manifests.post),
         ):
             yield from _twice(where, f"{name}.{what}", names)
+        yield from _lint_held(where, component, patch.values)
         if name in patch.depends_on:
             yield Finding(where, Rule.TWICE, f"{name} depends on itself; drop that.")
         if not patch.version:
@@ -242,6 +245,22 @@ def _lint_patches(catalogue: Catalogue, where: str, patches: Mapping[str, Patch]
                 where,
                 Rule.PIN,
                 f"repeats the version of {name} and would hold it back when that moves; drop version and reason.",
+            )
+
+
+def _lint_held(where: str, component: Component, values: Mapping[str, Any]) -> Iterator[Finding]:
+    """Explicit empty tolerations of DaemonSets that prepare nodes: resolution leaves them as they are."""
+    for daemon in component.placement.daemon_tolerations:
+        path = _path(daemon.path)
+        if path is None:
+            yield Finding(where, Rule.PATH, f"{daemon.path[:80]!r} is no path to a value; correct it.")
+        elif get(values, path) in ([], None):
+            yield Finding(
+                where,
+                Rule.HELD,
+                f"{component.name}:{daemon.path} is empty, so its pods never run on held nodes, and every node is "
+                "held until it is certified; leave it out, or list the tolerations that are meant.",
+                Severity.WARNING,
             )
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from muster.configure.catalogue import SourceKind
 from muster.configure.recipe import ManifestFile, RecipeComponent
 from muster.configure.values import ABSENT, get, parse_path
 from muster.errors import BadInputError
@@ -51,6 +52,14 @@ def value_paths(objects: list[dict[str, Any]] | None) -> tuple[str, ...]:
 
     visit(objects)
     return tuple(sorted(found))
+
+
+def reached_paths(component: RecipeComponent) -> frozenset[str] | None:
+    """Value paths that a component without a chart reads: those in its manifests. None: it has a chart."""
+    if component.source.kind is SourceKind.HELM:
+        return None
+    files = (*component.pre_manifests, *component.post_manifests)
+    return frozenset(path for file in files for path in value_paths(file.objects))
 
 
 def _file(file: ManifestFile, component: RecipeComponent) -> ManifestFile:

@@ -1,7 +1,8 @@
 """Where pods and volumes go: a person's choice, written to the value paths that the catalogue records.
 
 A path that the recipe sets keeps its value, an explicit `[]` or null included: the recipe knows more about a
-component than a choice that is made for all of them.
+component than a choice that is made for all of them. Tolerations for a DaemonSet that prepares nodes are added to
+what resolution wrote there, so that it stays on held nodes.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Any
 
 import msgspec
 
-from muster.configure.catalogue import Entry, SourceKind
-from muster.configure.parameters import value_paths
+from muster.configure.catalogue import Entry
+from muster.configure.held_nodes import undecided
+from muster.configure.parameters import reached_paths
 from muster.configure.recipe import Recipe, RecipeComponent
-from muster.configure.values import get, parse_path, put, sort_keys
+from muster.configure.values import get, is_set, parse_path, put, sort_keys
 from muster.errors import BadInputError
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -129,8 +131,12 @@ def placed(recipe: Recipe, placement: PlacementChoice) -> Placed:
         wanted = _wanted(component, flags)
         values = copy.deepcopy(component.values)
         for path, (names, value) in wanted.items():
-            into = kept if _is_set(component.values, path) else written
-            if into is written:
+            added_to = undecided(component, path) if isinstance(value, list) else None
+            if added_to is not None:
+                value = added_to + [item for item in value if item not in added_to]
+            is_free = added_to is not None or not is_set(component.values, parse_path(path))
+            into = written if is_free else kept
+            if is_free:
                 put(values, parse_path(path), value)
             for name in names:
                 into[name].append(f"{component.name}:{path}")
@@ -186,7 +192,7 @@ def _claims(component: RecipeComponent, paths: tuple[str, ...]) -> tuple[str, ..
 def _wanted(component: RecipeComponent, flags: list[_Flag]) -> dict[str, tuple[list[str], Any]]:
     """Path -> (flags that write it, value). Lists of tolerations add up, everything else must agree."""
     wanted: dict[str, tuple[list[str], Any]] = {}
-    reached = _reached(component)
+    reached = reached_paths(component)
     for flag in flags:
         for path in flag.paths(component):
             if reached is not None and path not in reached:
@@ -202,25 +208,6 @@ def _wanted(component: RecipeComponent, flags: list[_Flag]) -> dict[str, tuple[l
                 )
             wanted[path] = ([*names, flag.name], copy.deepcopy(value))
     return wanted
-
-
-def _reached(component: RecipeComponent) -> frozenset[str] | None:
-    """Value paths that a component without a chart reads: those in its manifests. None: it has a chart."""
-    if component.source.kind is SourceKind.HELM:
-        return None
-    files = (*component.pre_manifests, *component.post_manifests)
-    return frozenset(path for file in files for path in value_paths(file.objects))
-
-
-def _is_set(values: Any, path: str) -> bool:
-    """Whether the recipe decides what is at `path`: a value there, null included, or no map on the way."""
-    for segment in parse_path(path):
-        if not isinstance(values, Mapping):
-            return True
-        if segment not in values:
-            return False
-        values = values[segment]
-    return True
 
 
 def _require_effect(flag: str, written: list[str], kept: list[str]) -> None:

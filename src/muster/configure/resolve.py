@@ -9,6 +9,7 @@ import msgspec
 from muster.configure.catalogue import ROOT, Catalogue, Checks, Overlay, Profile, SourceKind
 from muster.configure.criteria import Criteria, Dimension
 from muster.configure.drafts import Draft, Drafts
+from muster.configure.held_nodes import REASON, on_held_nodes
 from muster.configure.infer import Inference, infer
 from muster.configure.lint import lint_component
 from muster.configure.matching import maximal_leaves, require_coverage
@@ -114,6 +115,7 @@ def _finish(
         if draft.component.kube_version:
             state.demand_kubernetes(draft.component)
     components = {name: _component(draft, enabled, state, catalogue) for name, draft in enabled.items()}
+    components = {name: _on_held_nodes(component, state) for name, component in components.items()}
     inference = infer(components.values(), criteria.get(Dimension.SERVICE, ""))
     if inference.unmet:
         raise BadInputError(str(inference.unmet[0]))
@@ -185,6 +187,14 @@ def _component(draft: Draft, enabled: Mapping[str, Draft], state: Drafts, catalo
         post_manifests=files(draft.post),
         values=sort_keys(draft.values),
     )
+
+
+def _on_held_nodes(component: RecipeComponent, state: Drafts) -> RecipeComponent:
+    changed, written = on_held_nodes(component)
+    for entry in written:
+        carried = f", added to the chart's own ({entry.default_source})" if entry.default_source else ""
+        state.record(f"{component.name}:{entry.path}", f"{REASON}{carried}", entry.value, entry.before)
+    return changed
 
 
 def with_inferred_edges(components: Mapping[str, RecipeComponent], service: str = "") -> dict[str, RecipeComponent]:

@@ -18,7 +18,7 @@ def push(folder: Path, reference: str, *, plain_http: bool = False) -> str:
     Raises NotSatisfiedError when a file was changed, BadInputError for a bad reference, UnreachableError.
     """
     bundles.verify(folder)
-    from muster.configure.registry import push_folder
+    from muster.configure.registry.artifacts import push_folder
 
     return push_folder(folder, reference, media_type=MEDIA_TYPE, plain_http=plain_http)
 
@@ -34,7 +34,7 @@ def pull(reference: str, folder: Path, *, plain_http: bool = False, require_dige
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
         raise BadInputError(f"Cannot write to {str(folder)[:120]}: {error.strerror}.") from error
-    from muster.configure.registry import pull_folder
+    from muster.configure.registry.artifacts import pull_folder
 
     try:
         fresh = staging / folder.name

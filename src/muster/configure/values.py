@@ -84,6 +84,17 @@ def get(values: Any, path: Path) -> Any:
     return values
 
 
+def is_set(values: Any, path: Path) -> bool:
+    """Whether somebody decided what is at `path`: a value there, null included, or no map on the way."""
+    for segment in path:
+        if not isinstance(values, Mapping):
+            return True
+        if segment not in values:
+            return False
+        values = values[segment]
+    return True
+
+
 def same(one: Any, other: Any) -> bool:
     """Whether both are the same value in a file: unlike in Python, true is not 1 and 1 is not 1.0."""
     if one is other or one is ABSENT or other is ABSENT:

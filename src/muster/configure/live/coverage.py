@@ -45,6 +45,14 @@ def untolerated(placement: PodPlacement, node: LiveNode) -> tuple[Taint, ...]:
     )
 
 
+def repels_when_held(placement: PodPlacement, node: LiveNode) -> bool:
+    """Whether Muster's hold keeps new pods off `node`; wrong for a DaemonSet that prepares nodes."""
+    return any(
+        taint.key == HOLD_TAINT and not any(_tolerates(t, taint) for t in placement.tolerations or ())
+        for taint in node.spec.taints or ()
+    )
+
+
 def why_none(placement: PodPlacement, nodes: Sequence[LiveNode]) -> str:
     """Why no node is covered, in one clause."""
     selected = [node for node in nodes if selects(placement, node)]

@@ -98,7 +98,7 @@ def _workloads(recipe: Recipe, component: RecipeComponent, mine: Possessions, li
         seen.add((belonging.kind.value, metadata.namespace, metadata.name))
         if belonging.cron_job:
             continue
-        expected = Expectation(belonging.owned, nodes, covers, belonging.by_label)
+        expected = Expectation(belonging.owned, nodes, covers, bool(placement.daemon_tolerations), belonging.by_label)
         found = verdict(belonging.kind, belonging.workload, live, expected)
         yield _check(component, belonging.kind.value, metadata.namespace, metadata.name, found)
     yield from _cron_jobs(component, mine)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from muster.configure.live.check import WELL, Verdict, failed, unknown
-from muster.configure.live.coverage import selects, untolerated, why_none
+from muster.configure.live.coverage import repels_when_held, selects, untolerated, why_none
 from muster.configure.live.kinds import LiveNode, Workload, WorkloadKind, condition
 from muster.configure.live.state import LiveState, OwnedObject
+from muster.resources.base import HOLD_TAINT
 
 MIG_SELECTOR = "nvidia.com/gpu.deploy.mig-manager"
 MIG_CAPABLE_LABEL = "nvidia.com/mig.capable"
@@ -41,13 +42,15 @@ class Expectation:
     """What the release and its component say of a workload.
 
     `owned` is the release's own entry, where it has one. `gpu_nodes` are those that the component is meant for, and
-    `covers_gpus` says that its DaemonSets must reach all of them that they select. `by_label`: only a label tells
-    that the release owns it, so what the release says of it is not known.
+    `covers_gpus` says that its DaemonSets must reach all of them that they select, and `prepares_nodes` that the hold
+    of a node must not keep them off. `by_label`: only a label tells that the release owns it, so what the release
+    says of it is not known.
     """
 
     owned: OwnedObject | None = None
     gpu_nodes: tuple[LiveNode, ...] = ()
     covers_gpus: bool = False
+    prepares_nodes: bool = False
     by_label: bool = False
 
 
@@ -116,6 +119,13 @@ def _daemon_set(workload: Workload, live: LiveState, expected: Expectation) -> V
     if unseen := _unseen(workload):
         return unseen
     status, placement = workload.status, workload.spec.template.spec
+    if expected.prepares_nodes:
+        held = [n for n in expected.gpu_nodes if selects(placement, n) and repels_when_held(placement, n)]
+        if held:
+            return failed(
+                f"it never comes to {len(held)} held GPU nodes ({_names(held)}), which it prepares, because it does "
+                f"not tolerate the taint {HOLD_TAINT}"
+            )
     if status.desired_number_scheduled == 0:
         return _nowhere(workload, live, expected)
     wanted = status.desired_number_scheduled

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from muster.configure.manifest_changes import manifest_changes
 from muster.configure.plan import CrdPolicy, Plan, Release
 from muster.configure.recipe import Recipe, RecipeComponent
-from muster.configure.renames import NAMESPACE_MOVES, Rename
-from muster.configure.storage_changes import claims, storage_changes
-from muster.configure.upgrade_verdicts import Reason, UpgradeVerdict, blocked, care, safe
-from muster.configure.value_changes import value_changes
+from muster.configure.upgrade.manifests import manifest_changes
+from muster.configure.upgrade.renames import NAMESPACE_MOVES, Rename
+from muster.configure.upgrade.storage import claims, storage_changes
+from muster.configure.upgrade.values import value_changes
+from muster.configure.upgrade.verdicts import Reason, UpgradeVerdict, blocked, care, safe
 from muster.configure.versions import Scheme, Version
 from muster.errors import BadInputError
 

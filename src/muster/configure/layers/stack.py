@@ -16,9 +16,9 @@ from muster import __version__
 from muster.configure.catalogue import Catalogue, Layer, Overlay
 from muster.configure.catalogue_check import check_catalogue, check_criterion
 from muster.configure.criteria import VOCABULARY, Dimension
-from muster.configure.layer_patch import FilePatch, Ledger
-from muster.configure.layer_rules import Room, key_of, room_of
-from muster.configure.layer_source import LayerHeader, LayerSource, digest_of
+from muster.configure.layers.patch import FilePatch, Ledger
+from muster.configure.layers.rules import Room, key_of, room_of
+from muster.configure.layers.source import LayerHeader, LayerSource, digest_of
 from muster.configure.versions import Range, Scheme, Version
 from muster.errors import BadInputError
 

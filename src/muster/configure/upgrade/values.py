@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from muster.configure.recipe import RecipeComponent
-from muster.configure.storage_changes import claims, shrinks
-from muster.configure.upgrade_verdicts import Reason, blocked, care, safe
+from muster.configure.upgrade.storage import claims, shrinks
+from muster.configure.upgrade.verdicts import Reason, blocked, care, safe
 from muster.configure.values import ABSENT, Path, get, parse_path, path_text, same, whole_leaves
 
 _NAME_KEYS: Final = frozenset({"nameOverride", "fullnameOverride", "namespaceOverride"})
@@ -27,6 +27,12 @@ _SHOWN = 6
 CAREFUL: Final[tuple[tuple[str, str, str], ...]] = (
     ("gpu-operator", "driver.upgradePolicy", ""),
     ("gpu-operator", "driver", "the driver is replaced on every GPU node, and work that uses a GPU there ends"),
+    # The operator compares the revision of a driver pod's whole template with that of its DaemonSet.
+    (
+        "gpu-operator",
+        "daemonsets.tolerations",
+        "where the operator installs the driver it replaces the driver pods, node by node, and work there ends",
+    ),
     ("gpu-operator", "toolkit", "the container runtime restarts on every GPU node"),
     ("gpu-operator", "cdi", "the container runtime restarts on every GPU node"),
     ("gpu-operator", "operator.runtimeClass", "pods that name the old RuntimeClass are no longer created"),

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from muster.configure.archive import MAX_PACKED_BYTES, pack, unpack
-from muster.configure.tree import read_tree, write_tree
+from muster.configure.registry.archive import MAX_PACKED_BYTES, pack, unpack
+from muster.configure.registry.tree import read_tree, write_tree
 from muster.errors import BadInputError, NotSatisfiedError
 
 if TYPE_CHECKING:
-    from muster.configure.oci import Client
+    from muster.configure.registry.oci import Client
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -191,7 +191,7 @@ def _layer_of(where: Reference, content: bytes, media_type: str) -> dict[str, An
 
 def _client(reference: Reference, plain_http: bool) -> Client:
     try:
-        from muster.configure.oci import Client
+        from muster.configure.registry.oci import Client
     except ImportError as error:
         raise BadInputError(
             f"{reference} needs the extra 'oci'; install it with: pip install 'muster-gpu[oci]'."

@@ -12,9 +12,9 @@ import msgspec
 from muster.configure.catalogue import Component, Mixin, Origin, Overlay
 from muster.configure.catalogue_check import check_kube_version
 from muster.configure.constraints import Constraint, demand, narrow
-from muster.configure.layer_objects import by_identity, onto
-from muster.configure.layer_rules import Room, Rule, key_of, provenance_of, room_of, rule_of
-from muster.configure.layer_source import LayerSource
+from muster.configure.layers.objects import by_identity, onto
+from muster.configure.layers.rules import Room, Rule, key_of, provenance_of, room_of, rule_of
+from muster.configure.layers.source import LayerSource
 from muster.configure.values import ABSENT, Path, Record, Values, merge, path_text
 from muster.errors import BadInputError
 

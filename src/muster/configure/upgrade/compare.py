@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from muster.configure.bundle import Deployer
 from muster.configure.opened import OpenedBundle
 from muster.configure.recipe import Recipe, RecipeComponent
-from muster.configure.renames import Rename, renamed
-from muster.configure.upgrade_rules import Side, added, changed, moved, removed, version_of
-from muster.configure.upgrade_verdicts import Comparison, ComponentVerdict, Reason, UpgradeVerdict, blocked, care
+from muster.configure.upgrade.renames import Rename, renamed
+from muster.configure.upgrade.rules import Side, added, changed, moved, removed, version_of
+from muster.configure.upgrade.verdicts import Comparison, ComponentVerdict, Reason, UpgradeVerdict, blocked, care
 
 __all__ = ["Comparison", "ComponentVerdict", "Reason", "UpgradeVerdict", "compare"]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from muster.configure.catalogue import Catalogue
 from muster.configure.criteria import Dimension
-from muster.configure.layer_rules import Room, key_of, room_of
-from muster.configure.layer_source import HEADER, LayerSource
-from muster.configure.layering import layered
+from muster.configure.layers.rules import Room, key_of, room_of
+from muster.configure.layers.source import HEADER, LayerSource
+from muster.configure.layers.stack import layered
 from muster.configure.lint import Finding, Paths, Rule, Severity, all_patches, lint_catalogue
 from muster.configure.matching import maximal_leaves, unavailable
 from muster.configure.resolve import leaf_names, resolve

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from muster.configure.plan import Release
-from muster.configure.storage_changes import same_quantity, shrinks
-from muster.configure.upgrade_verdicts import Reason, blocked, care, safe
+from muster.configure.upgrade.storage import same_quantity, shrinks
+from muster.configure.upgrade.verdicts import Reason, blocked, care, safe
 from muster.configure.values import Path, get, same
 
 _FIXED: Final[Mapping[str, tuple[Path, ...]]] = {

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from muster.configure.recipe import RecipeComponent
-from muster.configure.upgrade_verdicts import Reason, blocked, care
+from muster.configure.upgrade.verdicts import Reason, blocked, care
 from muster.configure.values import ABSENT, get, leaves, parse_path, path_text
 
 _QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMGTPE]i|[kMGTPE])?", re.ASCII)

@@ -19,9 +19,9 @@ from muster import yamlio
 from muster.configure import values
 from muster.configure.catalogue import Catalogue, load
 from muster.configure.criteria import Dimension
-from muster.configure.layer_source import HEADER, KIND, LayerHeader, LayerSource
-from muster.configure.layering import layered
-from muster.configure.tree import Tree, read_tree
+from muster.configure.layers.source import HEADER, KIND, LayerHeader, LayerSource
+from muster.configure.layers.stack import layered
+from muster.configure.registry.tree import Tree, read_tree
 from muster.errors import BadInputError, MusterError
 from muster.resources.base import API_VERSION
 
@@ -116,7 +116,7 @@ def open_catalogue(refs: Sequence[str] = ()) -> Catalogue:
 def open_layer(ref: str) -> LayerSource:
     """The layer in a folder, or in a registry through the cache; see `open_catalogue`."""
     if ref.startswith("oci://"):
-        from muster.configure.archive import unpack
+        from muster.configure.registry.archive import unpack
 
         return layer_of(unpack(_fetched(ref), ref), ref)
     if "://" in ref:
@@ -126,7 +126,7 @@ def open_layer(ref: str) -> LayerSource:
 
 def _fetched(ref: str) -> bytes:
     """The packed layer `ref`: from the cache when that holds what the digest says, else from the registry."""
-    from muster.configure.registry import Artifact, fetch, parse_reference, verify
+    from muster.configure.registry.artifacts import Artifact, fetch, parse_reference, verify
 
     parsed = parse_reference(ref)
     cache = cache_folder()

@@ -8,7 +8,7 @@ import tarfile
 import zlib
 from pathlib import PurePosixPath
 
-from muster.configure.tree import MAX_BYTES, MAX_DEPTH, MAX_FILES, Tree, TreeFile
+from muster.configure.registry.tree import MAX_BYTES, MAX_DEPTH, MAX_FILES, Tree, TreeFile
 from muster.errors import BadInputError
 
 MAX_PACKED_BYTES = 64 * 1024 * 1024

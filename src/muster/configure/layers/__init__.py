@@ -1,0 +1,1 @@
+"""Layers of users over the built-in catalogue."""

@@ -1,0 +1,1 @@
+"""Folders in OCI registries."""

@@ -1,0 +1,1 @@
+"""What an upgrade from one bundle to another would do."""
