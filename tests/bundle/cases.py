@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from muster.configure import bundle as bundles
-from muster.configure.bundle import FETCHING, Deployer
-from muster.configure.overrides import Override, with_overrides
+from muster.configure.bundles import build as bundles
+from muster.configure.bundles.build import FETCHING, Deployer
+from muster.configure.bundles.overrides import Override, with_overrides
 from muster.configure.plan import Plan
 from muster.configure.recipe import Recipe
 from muster.configure.render.repository import Repository

@@ -7,7 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from muster.configure import bundle as bundles
+from muster.configure.bundles import build as bundles
 
 
 class Shell:

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from muster import yamlio
-from muster.configure import bundle as bundles
-from muster.configure.bundle import Deployer
+from muster.configure.bundles import build as bundles
+from muster.configure.bundles.build import Deployer
 from muster.configure.plan import CrdPolicy, Plan, Release, plan
 from muster.configure.recipe import ManifestFile
 from muster.configure.render import argocd

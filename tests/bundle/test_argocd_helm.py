@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 
 from muster import yamlio
-from muster.configure import bundle as bundles
-from muster.configure.bundle import Deployer
-from muster.configure.overrides import parse_overrides
+from muster.configure.bundles import build as bundles
+from muster.configure.bundles.build import Deployer
+from muster.configure.bundles.overrides import parse_overrides
 from muster.configure.values import merge
 from tests.bundle.cases import built, bundle_of
 from tests.bundle.read_argocd import read as read_argocd

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from muster import yamlio
-from muster.configure import bundle as bundles
-from muster.configure import sharing
-from muster.configure.bundle import Deployer
+from muster.configure.bundles import build as bundles
+from muster.configure.bundles import sharing
+from muster.configure.bundles.build import Deployer
 from muster.configure.render.repository import Repository, check_repository
 from tests.bundle.cases import built
 from tests.configure.cases import recipe_of

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster import yamlio
-from muster.configure.bundle import Deployer
+from muster.configure.bundles.build import Deployer
 from tests.bundle.cases import bundle_of
 from tests.bundle.test_argocd_health import NOW, assess
 

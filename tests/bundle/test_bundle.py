@@ -11,13 +11,12 @@ import msgspec
 import pytest
 
 from muster import yamlio
-from muster.configure import bundle as bundles
 from muster.configure import lock
-from muster.configure.bundle import Deployer
-from muster.configure.catalogue import Crds, Need
-from muster.configure.choices import Choices, apply_choices
-from muster.configure.opened import open_bundle, open_either
-from muster.configure.overrides import (
+from muster.configure.bundles import build as bundles
+from muster.configure.bundles.build import Deployer
+from muster.configure.bundles.choices import Choices, apply_choices
+from muster.configure.bundles.opened import open_bundle, open_either
+from muster.configure.bundles.overrides import (
     FileValues,
     file_values,
     parse_overrides,
@@ -25,7 +24,8 @@ from muster.configure.overrides import (
     with_manifests,
     with_overrides,
 )
-from muster.configure.placement import PlacementChoice
+from muster.configure.bundles.placement import PlacementChoice
+from muster.configure.catalogue import Crds, Need
 from muster.configure.plan import plan
 from muster.configure.recipe import ManifestFile, Recipe
 from muster.configure.values import Path as ValuePath

@@ -10,8 +10,8 @@ import pytest
 from muster import yamlio
 from muster.cli.group import run
 from muster.configure import lock
-from muster.configure.bundle import Deployer
-from muster.configure.opened import open_bundle
+from muster.configure.bundles.build import Deployer
+from muster.configure.bundles.opened import open_bundle
 from tests.configure.cases import recipe_of
 
 NAME = "h100-eks-ubuntu-training-kubeflow"

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster.configure.coherence import MANIFESTS, RULES, incoherences, require_coherence
+from muster.configure.bundles.coherence import MANIFESTS, RULES, incoherences, require_coherence
 from muster.configure.recipe import Pool, Recipe
 from muster.errors import BadInputError
 from tests.bundle.made_up import component, recipe_with

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from muster import yamlio
-from muster.configure.bundle import Deployer
+from muster.configure.bundles.build import Deployer
 from muster.configure.catalogue import Gate
 from muster.configure.plan import CrdPolicy, Plan, Release
 from muster.configure.recipe import ManifestFile

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from muster import yamlio
-from muster.configure import bundle as bundles
+from muster.configure.bundles import build as bundles
 from muster.configure.catalogue import Gate
 from muster.configure.plan import CrdPolicy, plan
 from muster.configure.render import helmfile as renderer

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.configure.catalogue import Placement, Storage
-from muster.configure.held_nodes import undecided
-from muster.configure.placement import (
+from muster.configure.bundles.placement import (
     PlacementChoice,
     parse_selector,
     parse_storage_class,
@@ -20,6 +18,8 @@ from muster.configure.placement import (
     placed,
     with_placement,
 )
+from muster.configure.catalogue import Placement, Storage
+from muster.configure.held_nodes import undecided
 from muster.configure.plan import plan
 from muster.configure.recipe import ManifestFile, Recipe
 from muster.configure.values import ABSENT, get, parse_path

@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muster import yamlio
-from muster.configure import bundle as bundles
 from muster.configure import lock
-from muster.configure.bundle import Deployer
-from muster.configure.overrides import parse_overrides
+from muster.configure.bundles import build as bundles
+from muster.configure.bundles.build import Deployer
+from muster.configure.bundles.overrides import parse_overrides
 from muster.configure.plan import CrdPolicy
 from muster.configure.recipe import ManifestFile, Recipe, RecipeComponent
 from muster.errors import BadInputError, NotSatisfiedError
@@ -253,7 +253,7 @@ def test_builds_are_reproducible(deployer: Deployer, tmp_path: Path) -> None:
 @pytest.mark.full
 def test_builds_do_not_depend_on_the_hash_seed() -> None:
     program = (
-        "from muster.configure.bundle import Deployer\n"
+        "from muster.configure.bundles.build import Deployer\n"
         "from tests.bundle.cases import bundle_of\n"
         "for name in ('h100-eks-ubuntu-training-kubeflow', 'h100-eks-ubuntu-inference-dynamo'):\n"
         "    for deployer in Deployer:\n"

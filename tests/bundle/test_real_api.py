@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from muster import yamlio
-from muster.configure.bundle import Deployer
+from muster.configure.bundles.build import Deployer
 from tests.bundle import read_flux
 from tests.bundle.cases import GIT, OCI, built, bundle_of
 from tests.bundle.found import manifests_of

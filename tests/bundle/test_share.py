@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from muster.configure import bundle as bundles
-from muster.configure import sharing
-from muster.configure.bundle import Deployer
+from muster.configure.bundles import build as bundles
+from muster.configure.bundles import sharing
+from muster.configure.bundles.build import Deployer
 from muster.configure.registry import artifacts as registry
 from muster.errors import BadInputError, NotSatisfiedError, UnreachableError
 from tests.bundle.cases import bundle_of

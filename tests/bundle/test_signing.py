@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from muster.cli.group import run
-from muster.configure import bundle as bundles
-from muster.configure import signing
-from muster.configure.bundle import Deployer
+from muster.configure.bundles import build as bundles
+from muster.configure.bundles import signing
+from muster.configure.bundles.build import Deployer
 from muster.errors import BadInputError, NotSatisfiedError, UnreachableError
 from tests.bundle.cases import bundle_of
 from tests.bundle.own_sigstore import OwnSigstore

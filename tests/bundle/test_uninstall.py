@@ -7,12 +7,12 @@ import re
 import pytest
 from hypothesis import given
 
-from muster.configure.bundle import Deployer
+from muster.configure.bundles.build import Deployer
+from muster.configure.bundles.uninstall import BUILT_IN_NAMESPACES, Action, Step, uninstall_steps
 from muster.configure.catalogue import Crds, Gate
 from muster.configure.plan import CrdPolicy, Plan, Role, plan
 from muster.configure.recipe import Recipe
 from muster.configure.render import argocd, flux, gate, removal
-from muster.configure.uninstall import BUILT_IN_NAMESPACES, Action, Step, uninstall_steps
 from tests.bundle.cases import bundle_of
 from tests.bundle.made_up import FILES, component, recipe_with
 from tests.bundle.test_plan import recipes

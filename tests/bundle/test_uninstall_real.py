@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from muster import yamlio
-from muster.configure.bundle import Deployer
+from muster.configure.bundles.build import Deployer
 from muster.configure.catalogue import Crds, Gate
 from muster.configure.plan import CrdPolicy, Plan, plan
 from muster.configure.render import argocd, flux

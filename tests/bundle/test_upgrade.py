@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from muster.configure.bundle import Deployer
+from muster.configure.bundles.build import Deployer
+from muster.configure.bundles.opened import OpenedBundle
 from muster.configure.catalogue import Crds, Need, Placement, SecretNeed, Source, Storage
-from muster.configure.opened import OpenedBundle
 from muster.configure.plan import plan
 from muster.configure.recipe import ManifestFile, Pool, Recipe
 from muster.configure.upgrade.compare import Comparison, UpgradeVerdict, compare

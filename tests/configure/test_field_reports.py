@@ -11,10 +11,10 @@ import pytest
 
 from muster.cli.group import run
 from muster.configure import lock
+from muster.configure.bundles.overrides import parse_overrides, with_overrides
 from muster.configure.catalogue import Catalogue, Overlay, Patch, Profile, ProfileValue, load
 from muster.configure.catalogue_check import check_catalogue
 from muster.configure.criteria import parse_criteria
-from muster.configure.overrides import parse_overrides, with_overrides
 from muster.configure.recipe import Recipe
 from muster.configure.resolve import resolve
 from muster.configure.snapshot.read import take_cluster

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.configure.bundles.coherence import HELD_NODES, incoherences
+from muster.configure.bundles.placement import PlacementChoice, placed
 from muster.configure.catalogue import Catalogue, Component, DaemonTolerations, Patch, Placement, load
-from muster.configure.coherence import HELD_NODES, incoherences
 from muster.configure.criteria import parse_criteria
 from muster.configure.held_nodes import (
     REASON,
@@ -24,7 +25,6 @@ from muster.configure.held_nodes import (
 )
 from muster.configure.lint import Rule, Severity, lint_catalogue
 from muster.configure.parameters import filled
-from muster.configure.placement import PlacementChoice, placed
 from muster.configure.plan import plan
 from muster.configure.provenance import explain
 from muster.configure.recipe import RecipeComponent

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from muster import yamlio
-from muster.configure import bundle as bundles
 from muster.configure import lock
-from muster.configure.bundle import Deployer
+from muster.configure.bundles import build as bundles
+from muster.configure.bundles.build import Deployer
 from muster.configure.recipe import ManifestFile
 from muster.resources import crd
 from muster.resources.base import SYSTEM_NAMESPACE

@@ -14,7 +14,7 @@ from muster.errors import ExitCode
 
 if TYPE_CHECKING:
     from muster.clock import Clock
-    from muster.configure.opened import OpenedBundle
+    from muster.configure.bundles.opened import OpenedBundle
     from muster.kube.api import KubeApi
     from muster.resources.baseline import Assertion
 
@@ -53,8 +53,8 @@ def assert_(
     failed or is unknown, 4 when the cluster cannot be reached, 5 when --wait ran out.
     """
     from muster.cli.environment import clock_from_environment
+    from muster.configure.bundles.opened import open_either
     from muster.configure.live.nodes import read_confirmed
-    from muster.configure.opened import open_either
 
     vouched = read_confirmed(confirmed)
     opened = open_either(Path(recipe))

@@ -44,8 +44,8 @@ def baseline(source: str, name: str, interval_s: float, labels: tuple[str, ...],
     """
     from muster import yamlio
     from muster.configure import lock
+    from muster.configure.bundles.opened import open_either
     from muster.configure.live.nodes import read_confirmed
-    from muster.configure.opened import open_either
     from muster.resources.base import ObjectMeta, to_object
     from muster.resources.baseline import Baseline, BaselineSpec
 

@@ -13,8 +13,8 @@ from muster.cli.recipe import DefaultGroup
 from muster.errors import BadInputError, NotSatisfiedError
 
 if TYPE_CHECKING:
-    from muster.configure.choices import Choices
-    from muster.configure.placement import PlacementChoice
+    from muster.configure.bundles.choices import Choices
+    from muster.configure.bundles.placement import PlacementChoice
     from muster.configure.recipe import Recipe
     from muster.configure.render.repository import Repository
 
@@ -107,11 +107,11 @@ def render(
     --set-file merges a file of values: maps merge, lists and scalars replace, null drops. --set wins over it, and
     what the recipe or these two set wins over the options that place pods and volumes.
     """
-    from muster.configure import bundle as bundles
     from muster.configure import lock
-    from muster.configure.choices import apply_choices
-    from muster.configure.coherence import require_coherence
-    from muster.configure.overrides import doubts
+    from muster.configure.bundles import build as bundles
+    from muster.configure.bundles.choices import apply_choices
+    from muster.configure.bundles.coherence import require_coherence
+    from muster.configure.bundles.overrides import doubts
 
     if deployer is None:
         raise BadInputError(
@@ -153,7 +153,7 @@ def _repository(
 
 
 def _placement(options: dict[str, Any]) -> PlacementChoice:
-    from muster.configure.placement import (
+    from muster.configure.bundles.placement import (
         PlacementChoice,
         parse_selector,
         parse_storage_class,
@@ -192,8 +192,8 @@ def _choices(
     placement: PlacementChoice,
 ) -> Choices:
     from muster import yamlio
-    from muster.configure.choices import Choices
-    from muster.configure.overrides import FileValues, file_values, parse_overrides
+    from muster.configure.bundles.choices import Choices
+    from muster.configure.bundles.overrides import FileValues, file_values, parse_overrides
 
     files: list[FileValues] = []
     for text in set_files:
@@ -256,7 +256,7 @@ def verify(
 
     With --certificate-identity and --certificate-oidc-issuer its signature is checked as well.
     """
-    from muster.configure import bundle as bundles
+    from muster.configure.bundles import build as bundles
 
     if bool(certificate_identity) != bool(certificate_oidc_issuer):
         raise BadInputError("--certificate-identity and --certificate-oidc-issuer belong together; give both.")
@@ -265,7 +265,7 @@ def verify(
     count, digest = bundles.verify(Path(folder))
     result: dict[str, Any] = {"bundle": folder, "files": count, "digest": digest}
     if certificate_identity and certificate_oidc_issuer:
-        from muster.configure.signing import signature_beside, verify_signature
+        from muster.configure.bundles.signing import signature_beside, verify_signature
 
         found = Path(signature) if signature else signature_beside(Path(folder))
         root = Path(trusted_root) if trusted_root else None
@@ -284,7 +284,7 @@ def diff(old: str, new: str, output: Format) -> None:
 
     Both may be recipes too. Exit code 3 unless everything is safe.
     """
-    from muster.configure.opened import open_either
+    from muster.configure.bundles.opened import open_either
     from muster.configure.upgrade.compare import UpgradeVerdict, compare
 
     found = compare(open_either(Path(old)), open_either(Path(new)))
@@ -322,7 +322,7 @@ def _print_reason(reason: dict[str, str]) -> None:
 @format_option
 def push(folder: str, reference: str, plain_http: bool, output: Format) -> None:
     """Push the bundle in DIR to an OCI registry; a bundle that was changed is refused."""
-    from muster.configure import sharing
+    from muster.configure.bundles import sharing
 
     digest = sharing.push(Path(folder), reference, plain_http=plain_http)
     result = {"bundle": folder, "reference": reference, "digest": digest}
@@ -336,7 +336,7 @@ def push(folder: str, reference: str, plain_http: bool, output: Format) -> None:
 @click.option("--plain-http", is_flag=True, help="Talk HTTP to the registry, not HTTPS.")
 def pull(reference: str, output: str, require_digest: bool, plain_http: bool) -> None:
     """Pull a bundle from an OCI registry into DIR and verify it; nothing is left behind when it is not whole."""
-    from muster.configure import sharing
+    from muster.configure.bundles import sharing
 
     digest, count = sharing.pull(reference, Path(output), plain_http=plain_http, require_digest=require_digest)
     click.echo(f"{output}: {count} files, {digest}", err=True)
@@ -350,7 +350,7 @@ def sign(folder: str, identity_token_file: str | None) -> None:
 
     Needs the extra 'sign' and the network; the identity that signs becomes public in sigstore's log.
     """
-    from muster.configure import signing
+    from muster.configure.bundles import signing
 
     token = None
     if identity_token_file is not None:

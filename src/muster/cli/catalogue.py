@@ -65,8 +65,8 @@ def lint(folder: str, below: tuple[str, ...], output: Format) -> int:
 def _review(folder: str, below: Sequence[str]) -> Review:
     from muster.configure.catalogue import load
     from muster.configure.known_paths import known_paths
-    from muster.configure.layers.review import review
     from muster.configure.layers.opening import open_layer, read_layer
+    from muster.configure.layers.review import review
 
     return review(read_layer(Path(folder)), load(), [open_layer(ref) for ref in below], known_paths)
 

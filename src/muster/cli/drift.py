@@ -16,9 +16,9 @@ from muster.errors import BadInputError, ExitCode
 
 if TYPE_CHECKING:
     from muster.clock import Clock
+    from muster.configure.bundles.opened import OpenedBundle
     from muster.configure.live.snapshot import Recorded
     from muster.configure.live.state import LiveState
-    from muster.configure.opened import OpenedBundle
     from muster.kube.api import KubeApi
     from muster.resources.baseline import Drift
 
@@ -52,8 +52,8 @@ def drift(
     reached. Secret values are never printed.
     """
     from muster.cli.environment import clock_from_environment
+    from muster.configure.bundles.opened import open_either
     from muster.configure.live.snapshot import read_recorded
-    from muster.configure.opened import open_either
 
     if interval_s is not None and not watch:
         raise BadInputError("--interval belongs to --watch; give both or neither.")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -294,7 +293,7 @@ ROOT = "base"
 
 
 def data_folder() -> Path:
-    return Path(str(resources.files("muster.configure"))) / "data"
+    return Path(__file__).parent / "data"
 
 
 @cache

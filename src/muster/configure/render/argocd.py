@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from muster import yamlio
@@ -78,7 +78,7 @@ def parent(source: dict[str, Any]) -> dict[str, Any]:
 
 def health_rule(namespace: str = NAMESPACE) -> dict[str, Any]:
     """The patch to merge into Argo CD's ConfigMap. An empty namespace fits every installation."""
-    rule = (resources.files("muster.configure.render") / "argocd_health.lua").read_text(encoding="utf-8")
+    rule = (Path(__file__).parent / "argocd_health.lua").read_text(encoding="utf-8")
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -8,7 +8,7 @@ waves, so it must not create them.
 from __future__ import annotations
 
 import json
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from muster import yamlio
@@ -50,7 +50,7 @@ def render(plan: Plan, repository: Repository) -> dict[str, str]:
 
 
 def _template(name: str) -> str:
-    folder = resources.files("muster.configure.render") / "chart_of_applications"
+    folder = Path(__file__).parent / "chart_of_applications"
     return (folder / name).read_text(encoding="utf-8")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import resources
+from pathlib import Path
 
 from muster import yamlio
 from muster.configure.plan import Plan, Release
@@ -62,4 +62,4 @@ def _row(plan: Plan, release: Release) -> tuple[str, ...]:
 
 def script(name: str) -> str:
     """A script of the package; the same bytes in every bundle."""
-    return (resources.files("muster.configure.render") / "scripts" / name).read_text(encoding="utf-8")
+    return (Path(__file__).parent / "scripts" / name).read_text(encoding="utf-8")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
+from muster.configure.bundles.uninstall import Action, Step, uninstall_steps
 from muster.configure.plan import Plan
-from muster.configure.uninstall import Action, Step, uninstall_steps
 
 # What the renderers of these deployers call their own objects; a test compares.
 ARGOCD_NAMESPACE = "argocd"

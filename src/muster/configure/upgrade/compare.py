@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from muster.configure.bundle import Deployer
-from muster.configure.opened import OpenedBundle
+from muster.configure.bundles.build import Deployer
+from muster.configure.bundles.opened import OpenedBundle
 from muster.configure.recipe import Recipe, RecipeComponent
 from muster.configure.upgrade.renames import Rename, renamed
 from muster.configure.upgrade.rules import Side, added, changed, moved, removed, version_of

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from muster.configure import bundle as bundles
+from muster.configure.bundles import build as bundles
 from muster.errors import BadInputError, NotSatisfiedError
 
 MEDIA_TYPE = "application/vnd.muster.bundle.v1"

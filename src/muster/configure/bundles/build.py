@@ -13,10 +13,10 @@ from pathlib import Path
 
 from muster import yamlio
 from muster.configure import lock
-from muster.configure.choices import Choices, RecordedChoices, record
+from muster.configure.bundles.choices import Choices, RecordedChoices, record
+from muster.configure.bundles.overrides import Override
+from muster.configure.bundles.placement import PlacementChoice
 from muster.configure.lint import lint_component
-from muster.configure.overrides import Override
-from muster.configure.placement import PlacementChoice
 from muster.configure.plan import Plan, plan
 from muster.configure.recipe import Recipe, content_of
 from muster.configure.render.readme import readme

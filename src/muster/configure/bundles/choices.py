@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.configure.catalogue import Entry
-from muster.configure.overrides import (
+from muster.configure.bundles.overrides import (
     FileValues,
     Override,
     parse_overrides,
@@ -15,7 +14,8 @@ from muster.configure.overrides import (
     with_manifests,
     with_overrides,
 )
-from muster.configure.placement import PlacementChoice, placed
+from muster.configure.bundles.placement import PlacementChoice, placed
+from muster.configure.catalogue import Entry
 from muster.configure.recipe import Recipe
 from muster.errors import BadInputError
 

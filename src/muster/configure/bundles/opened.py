@@ -11,10 +11,10 @@ import msgspec
 
 from muster import yamlio
 from muster.configure import lock, values
-from muster.configure.bundle import DESCRIPTION, SUPPLIED, Deployer, verify
+from muster.configure.bundles.build import DESCRIPTION, SUPPLIED, Deployer, verify
+from muster.configure.bundles.choices import Objects, RecordedChoices, apply_choices, recall
+from muster.configure.bundles.placement import PlacementChoice
 from muster.configure.catalogue import Entry, Gate
-from muster.configure.choices import Objects, RecordedChoices, apply_choices, recall
-from muster.configure.placement import PlacementChoice
 from muster.configure.plan import CrdPolicy, Plan, Role, plan
 from muster.configure.recipe import Recipe
 from muster.errors import BadInputError

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from muster.configure import bundle as bundles
+from muster.configure.bundles import build as bundles
 from muster.errors import BadInputError, NotSatisfiedError, UnreachableError
 
 SUFFIX = ".sigstore.json"
