@@ -6,6 +6,7 @@ comparison decodes Helm's records, the later ones do not. Prints one line per fi
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import base64
 import gzip
@@ -134,7 +135,7 @@ def megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-async def main() -> None:
+async def main(rounds: int) -> None:
     recipe = resolve(parse_criteria(CRITERIA), load()).recipe
     planned = plan(recipe)
     daemons = [daemon_set(f"daemon-{n}") for n in range(DAEMON_SETS)]
@@ -155,7 +156,7 @@ async def main() -> None:
     )
     api, memory, before = InProcessApi(Store(SystemClock())), Memory(), megabytes()
     print(f"{NODES} nodes with {READINGS} readings each, {PODS} pods, {len(recipe.components)} components")
-    for attempt in range(ROUNDS):
+    for attempt in range(rounds):
         start = time.process_time()
         live = await read(api, recipe, planned, now=NOW, kubernetes_version="v1.34.1", source=source, memory=memory)
         seen = time.process_time()
@@ -172,4 +173,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="two comparisons instead of five")
+    asyncio.run(main(2 if parser.parse_args().quick else ROUNDS))
