@@ -170,8 +170,9 @@ RULES: Final[tuple[Rule, ...]] = (
         "accelerated-selector",
         (At("nodewright-customizations", "acceleratedNodeSelector", {}),),
         bool,
-        "without it nodewright changes every node of the cluster, those without GPUs included",
-        "pass --accelerated-node-selector key=value with a label of the GPU nodes",
+        "without it nodewright prepares the nodes labelled nvidia.com/gpu.present=true, a label that exists only once "
+        "the GPU operator runs",
+        "pass --accelerated-node-selector key=value with a label that the GPU nodes have from the start",
         must=False,
     ),
     Rule(
