@@ -170,8 +170,8 @@ RULES: Final[tuple[Rule, ...]] = (
         "accelerated-selector",
         (At("nodewright-customizations", "acceleratedNodeSelector", {}),),
         bool,
-        "without it nodewright prepares the nodes labelled nvidia.com/gpu.present=true, a label that exists only once "
-        "the GPU operator runs",
+        "without it nodewright prepares the nodes labelled nvidia.com/gpu.present=true, a label that comes only with "
+        "the GPU operator",
         "pass --accelerated-node-selector key=value with a label that the GPU nodes have from the start",
         must=False,
     ),
