@@ -249,6 +249,8 @@ def test_a_watch_prints_drifts_as_they_come_and_go(scene: Scene) -> None:
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
+        # A run of the tests in the background of a shell hands down that Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
