@@ -65,7 +65,11 @@ def test_a_watch_without_a_version_begins_with_what_is_there(
     for name in ("b", "a"):
         admin.create(path, config_map(name)).ok()
     with admin.watch(path, **parameters, **ABSENT) as watch:
-        assert told(watch, 2) == [("ADDED", "a"), ("ADDED", "b")]
+        found = told(watch, 2)
+        if parameters.get("resourceVersion") == "0":
+            # Whatever the server's cache holds: the younger object may still be on its way and follow the first event.
+            found.sort()
+        assert found == [("ADDED", "a"), ("ADDED", "b")]
         admin.patch(f"{path}/a", {"data": {"x": "1"}}).ok()
         assert told(watch, 1) == [("MODIFIED", "a")]
 
