@@ -67,7 +67,7 @@ def test_a_watch_without_a_version_begins_with_what_is_there(
     with admin.watch(path, **parameters, **ABSENT) as watch:
         found = told(watch, 2)
         if parameters.get("resourceVersion") == "0":
-            # Whatever the server's cache holds: the younger object may still be on its way and follow the first event.
+            # Whatever the server's cache holds: the younger object may still be on its way.
             found.sort()
         assert found == [("ADDED", "a"), ("ADDED", "b")]
         admin.patch(f"{path}/a", {"data": {"x": "1"}}).ok()
