@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.configure.live.assess import assess
-from muster.configure.live.check import MAX_MESSAGE, plain
+from muster.configure.live.check import MAX_MESSAGE
 from muster.configure.live.drift import drift
 from muster.configure.live.state import Installed, Via
 from muster.configure.plan import plan
+from muster.plain_text import plain
 from tests.live.bed import World, container, on_gpu_nodes, pod, recipe_of, see, well, workload
 
 ESCAPES = "\x1b[2J\x1b]0;owned\x07 \x9b31m \u202e line1\nline2\r\x00\x7f"

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from muster.operate.explain import explain
 from muster.operate.explain_text import render
-from muster.operate.phrases import duration, plain
+from muster.operate.phrases import duration
+from muster.plain_text import plain
 from muster.resources.base import ObjectMeta
 from muster.resources.fault import Entity, EntityKind
 from muster.resources.node_health import (

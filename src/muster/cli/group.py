@@ -42,7 +42,7 @@ def cli(debug: bool) -> None:
 
 
 def _say(sentence: str) -> None:
-    from muster.operate.phrases import printable
+    from muster.plain_text import printable
 
     # It may quote a file of somebody else: no escape sequence of that reaches the terminal, and no flood.
     shown = sentence if len(sentence) <= MAX_SENTENCE else f"{sentence[:MAX_SENTENCE]}..."

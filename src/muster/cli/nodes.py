@@ -16,7 +16,8 @@ from muster.cli.environment import clock_from_environment
 from muster.cli.output import Format, emit, format_option
 from muster.errors import BadInputError
 from muster.kube.api import CERTIFICATIONS, NODE_HEALTHS, REPAIRS, KubeApi, NotFoundError, PatchType
-from muster.operate.phrases import duration, plain
+from muster.operate.phrases import duration
+from muster.plain_text import plain
 from muster.resources.certification import Certification
 from muster.resources.node_health import NodeHealth, Standing, State, Verb
 from muster.resources.repair import Repair

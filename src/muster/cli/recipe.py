@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def _show(line: str) -> None:
     """Print a line of a table. It may quote a recipe of somebody else: no escape sequence reaches the terminal."""
-    from muster.operate.phrases import printable
+    from muster.plain_text import printable
 
     click.echo(printable(line))
 

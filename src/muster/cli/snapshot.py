@@ -221,7 +221,7 @@ def _line(name: str, kind: str, value: str) -> str:
 
 
 def _plain(text: str) -> str:
-    from muster.operate.phrases import plain
+    from muster.plain_text import plain
 
     return plain(text, 400)
 

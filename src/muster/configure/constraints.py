@@ -171,6 +171,13 @@ def _both(current: Constraint, new: Constraint) -> str:
     return " ".join(terms)
 
 
+def label_holds(term: str, labels: Mapping[str, str]) -> bool:
+    """Whether one term of a label constraint (`key`, `key=value`, or either after `!`) holds for a node's labels."""
+    key, equals, value = term.removeprefix("!").partition("=")
+    has = labels.get(key) == value if equals else key in labels
+    return has != term.startswith("!")
+
+
 def _conflict(current: Constraint, new: Constraint) -> BadInputError:
     ours = " and ".join(f"{d.text!r} ({d.source})" for d in current.demands)
     return BadInputError(

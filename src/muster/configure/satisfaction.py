@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from muster.configure.constraints import NODE_NAMES, Kind, kind_of, scheme_of
+from muster.configure.constraints import NODE_NAMES, Kind, kind_of, label_holds, scheme_of
 from muster.configure.recipe import Pool, Recipe
 from muster.configure.versions import Range, Version
 from muster.errors import BadInputError
@@ -128,9 +128,8 @@ def _judge_labels(subject: Subject, name: str, text: str) -> Judgement:
         return _unknown(subject, name, text, subject.reason or "the snapshot does not hold its labels")
     wrong = []
     for term in text.split(" "):
-        key, equals, value = term.removeprefix("!").partition("=")
-        has = labels.get(key) == value if equals else key in labels
-        if has == term.startswith("!"):
+        if not label_holds(term, labels):
+            key = term.removeprefix("!").partition("=")[0]
             wrong.append(f"{key}={labels[key]}" if key in labels else f"no {key}")
     answer = Answer.FAILED if wrong else Answer.PASSED
     return Judgement(subject.name, name, text, ", ".join(wrong) or "as wanted", answer)

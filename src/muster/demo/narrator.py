@@ -11,8 +11,9 @@ from muster.clock import Clock
 from muster.demo.outcome import Line
 from muster.kube.api import CERTIFICATIONS, KubeApi
 from muster.kube.cache import WatchCache
-from muster.operate.phrases import counted, plain
+from muster.operate.phrases import counted
 from muster.operate.recorder import Recorder
+from muster.plain_text import plain
 from muster.resources.certification import Certification, NodeVerdict, Phase
 from muster.resources.node_health import CauseKind, Lifecycle, State, Transition
 from muster.resources.repair import Repair, RepairPhase

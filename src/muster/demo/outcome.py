@@ -11,7 +11,8 @@ import msgspec
 
 from muster.operate.explain import Explanation, run_sentence
 from muster.operate.ledger import NodeRecord
-from muster.operate.phrases import counted, moment, plain
+from muster.operate.phrases import counted, moment
+from muster.plain_text import plain
 from muster.resources.certification import Certification, NodeVerdict
 from muster.resources.node_health import CauseKind, NodeHealth, State
 

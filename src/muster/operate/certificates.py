@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from muster.moments import after
 from muster.operate.model import CertificationView
-from muster.operate.phrases import plain
+from muster.plain_text import plain
 from muster.resources.fault_policy import DriftAction, DriftPolicy
 from muster.resources.fingerprint import Change, Fingerprint, ReadingClass, changes, class_digest
 from muster.resources.node_health import Cause, CauseKind, Certificate, Observed, Standing

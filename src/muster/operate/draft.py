@@ -15,8 +15,8 @@ from muster.operate.certificates import voided
 from muster.operate.episode import never_served, open_episode
 from muster.operate.lifecycle import Trigger, move, remember
 from muster.operate.model import BlockerKind, Decision, FleetView, Intent, NodeView, Note, PodView
-from muster.operate.phrases import plain
 from muster.operate.policy import MILDEST_FIRST, EffectivePolicy, Judgement, judge
+from muster.plain_text import plain
 from muster.resources.fault import Fault, Severity
 from muster.resources.fault_policy import Disposition
 from muster.resources.node_health import Blocker, Cause, CauseKind, Lifecycle, Observed, Transition, Verb

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
-from muster.operate.phrases import counted, duration, moment, plain
+from muster.operate.phrases import counted, duration, moment
+from muster.plain_text import plain
 from muster.resources.certification import Certification, NodeResult, NodeVerdict, Outcome, RunRecord
 from muster.resources.fault import Fault
 from muster.resources.node_health import Certificate, Lifecycle, NodeHealth, RungAttempt, Standing, State

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from muster.operate.explain import HISTORY_SHOWN, Explanation
-from muster.operate.phrases import duration, moment, printable
+from muster.operate.phrases import duration, moment
+from muster.plain_text import printable
 
 
 def render(explanation: Explanation) -> str:

@@ -26,11 +26,11 @@ from muster.operate.figures import CountedNode, ended_attempts, fleet_figures
 from muster.operate.fleet_plan import FleetPlan, PlannedNode, plan_fleet
 from muster.operate.fleet_usage import disruptions_of
 from muster.operate.model import BlockerKind, Decision, FleetView, NodeView, Note, WavePlan
-from muster.operate.phrases import printable
 from muster.operate.policy import conditions
 from muster.operate.remedy import DRAIN_RETRY_S
 from muster.operate.together import run_together
 from muster.operate.views import CertificationRecord, NodeRecord
+from muster.plain_text import printable
 from muster.resources.base import CONTROLLER_MANAGER
 from muster.resources.certification import Certification, Phase
 from muster.resources.node_health import Lifecycle, State, Transition

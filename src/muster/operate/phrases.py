@@ -1,25 +1,8 @@
-"""How times, durations and foreign text are written for people. Pure."""
+"""How times and durations are written for people. Pure."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-
-
-def printable(text: str) -> str:
-    """`text` with a space for each character that a terminal might obey."""
-    if text.isprintable():
-        # Nearly always: the walk through the characters would be a good part of what a decision costs.
-        return text
-    return "".join(c if c.isprintable() else " " for c in text)
-
-
-def plain(text: str, at_most: int = 400) -> str:
-    """`text` on one line without control characters, cut to `at_most` characters.
-
-    Log lines and API answers are written by others; an escape sequence in them must not reach a terminal.
-    """
-    clean = " ".join(printable(text[: at_most * 4]).split())
-    return clean if len(clean) <= at_most else clean[: at_most - 3] + "..."
 
 
 def moment(at: datetime) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from muster.configure.live.agents import agent_checks
-from muster.configure.live.check import FAILED, PASSED, UNKNOWN, Check, plain
+from muster.configure.live.check import FAILED, PASSED, UNKNOWN, Check
 from muster.configure.live.nodes import constraint_checks
 from muster.configure.live.objects import object_checks
 from muster.configure.live.ownership import Possessions, possessions
@@ -17,6 +17,7 @@ from muster.configure.live.releases import release_checks
 from muster.configure.live.state import LiveState
 from muster.configure.plan import Plan
 from muster.configure.recipe import Recipe
+from muster.plain_text import plain
 from muster.resources.baseline import Assertion
 
 MAX_NAME = 600

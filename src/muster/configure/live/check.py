@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from muster.plain_text import plain
 from muster.resources.baseline import AssertionResult, DriftClass
 
 PASSED, FAILED, UNKNOWN = AssertionResult.PASSED, AssertionResult.FAILED, AssertionResult.UNKNOWN
 MAX_MESSAGE = 800
-
-
-def plain(text: str, at_most: int = MAX_MESSAGE) -> str:
-    """`text` on one line without control characters, cut to `at_most` characters.
-
-    What controllers, kubelets and registries say is written by others: no escape sequence of theirs may reach a
-    terminal, and no megabyte of theirs a status.
-    """
-    line = " ".join(text[: at_most * 4].split())
-    if not line.isprintable():
-        line = " ".join("".join(c if c.isprintable() else " " for c in line).split())
-    return line if len(line) <= at_most else f"{line[: at_most - 3]}..."
+"""What controllers, kubelets and registries say is written by others: no megabyte of theirs may reach a status."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +24,11 @@ WELL = Verdict(PASSED)
 
 
 def failed(why: str) -> Verdict:
-    return Verdict(FAILED, plain(why))
+    return Verdict(FAILED, plain(why, MAX_MESSAGE))
 
 
 def unknown(why: str) -> Verdict:
-    return Verdict(UNKNOWN, plain(why))
+    return Verdict(UNKNOWN, plain(why, MAX_MESSAGE))
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:

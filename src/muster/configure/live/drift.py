@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from muster.configure.live.assess import checks
-from muster.configure.live.check import FAILED, Check, plain
+from muster.configure.live.check import FAILED, Check
 from muster.configure.live.foreign import foreign
 from muster.configure.live.hand_edits import edited_customs, hand_edits
 from muster.configure.live.nodes import node_drifts
@@ -20,6 +20,7 @@ from muster.configure.live.state import LiveState
 from muster.configure.live.values_drift import differences, manifest_differences
 from muster.configure.plan import Plan, Release
 from muster.configure.recipe import Recipe
+from muster.plain_text import plain
 from muster.resources.baseline import Drift, DriftClass
 
 MAX_TEXT = 400

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from muster.configure.constraints import KINDS, NODE_NAMES, Kind, kind_of, scheme_of
+from muster.configure.constraints import KINDS, NODE_NAMES, Kind, kind_of, label_holds, scheme_of
 from muster.configure.live.agents import silent
 from muster.configure.live.check import FAILED, PASSED, WELL, Check, Verdict, failed, unknown, worst
 from muster.configure.live.kinds import LiveNode
@@ -229,13 +229,12 @@ def _on_node(
 
 def _labels(text: str, node: LiveNode) -> Verdict:
     for term in text.split():
-        key, equals, value = term.removeprefix("!").partition("=")
-        present = node.labels.get(key)
+        if label_holds(term, node.labels):
+            continue
         if term.startswith("!"):
-            if present is not None and (not equals or present == value):
-                return failed(f"the label {key}={present} must not be there")
-        elif present is None or (equals and present != value):
-            return failed(f"the label {term} is missing")
+            key = term.removeprefix("!").partition("=")[0]
+            return failed(f"the label {key}={node.labels[key]} must not be there")
+        return failed(f"the label {term} is missing")
     return WELL
 
 
