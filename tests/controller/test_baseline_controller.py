@@ -8,10 +8,12 @@ from contextlib import suppress
 
 import pytest
 
+from muster.clock import Clock
 from muster.controller.baseline_controller import BaselineController
 from muster.controller.baseline_report import Comparison
+from muster.controller.process import ControllerProcess
 from muster.errors import BadInputError, UnreachableError
-from muster.kube.api import BASELINES, CRDS, EVENTS, NAMESPACES, AlreadyExistsError, ForbiddenError
+from muster.kube.api import BASELINES, CRDS, EVENTS, NAMESPACES, AlreadyExistsError, ForbiddenError, KubeApi
 from muster.operate.carry_out import NotLeadingError
 from muster.resources import crd
 from muster.resources.base import API_VERSION, SYSTEM_NAMESPACE, from_object
@@ -196,5 +198,40 @@ def test_figures_are_those_of_the_last_comparisons() -> None:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+    run_virtual(main)
+
+
+class Idle:
+    """Stands for the certification controller."""
+
+    def __init__(self, api: KubeApi, clock: Clock) -> None:
+        pass
+
+    async def run(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_process_looks_at_baselines_only_where_it_is_told_how(watched: bool) -> None:
+    async def main(clock: VirtualClock) -> None:
+        bed = Bed(clock)
+        await bed.install()
+        await bed.create()
+        process = ControllerProcess(
+            lambda: bed.api,
+            clock,
+            "one",
+            tell=bed.lines.append,
+            certifications=Idle,
+            compare=(lambda _: bed.compare) if watched else None,
+        )
+        task = asyncio.ensure_future(process.run())
+        await clock.sleep(1000)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert any("leads" in line for line in bed.lines)
+        assert ((await bed.read()).status.checked_at is not None) is watched
 
     run_virtual(main)
