@@ -11,6 +11,9 @@ COPY src src
 RUN python -m pip wheel --no-deps --wheel-dir dist . \
  && python -m venv --without-pip /opt/muster \
  && python -m pip --python /opt/muster/bin/python install --only-binary=:all: -c constraints.txt dist/*.whl
+# The test programs as one file: workers copy it into whatever image has PyTorch.
+RUN mkdir /opt/muster/share \
+ && /opt/muster/bin/python -c "import pathlib, muster.workloads.archive as a; a.build_pyz(pathlib.Path('/opt/muster/share/muster-workloads.pyz'))"
 
 FROM ${PYTHON_IMAGE}
 ARG VERSION=0.1.0.dev0

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-full control-plane programs flux lint bench crds clean
+.PHONY: demo test test-full control-plane programs flux browser lint bench crds clean
 
 demo: $(VENV)/.base
 	$(BIN)/muster demo
@@ -11,7 +11,7 @@ demo: $(VENV)/.base
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not full" -n 2
 
-test-full: $(VENV)/.full lint control-plane programs
+test-full: $(VENV)/.full lint control-plane programs browser
 	$(BIN)/python -m pytest -m full -n 2
 	$(MAKE) bench BENCH_FLAGS=--quick
 
@@ -26,6 +26,12 @@ programs: $(VENV)/.dev
 # The controllers of Flux. Not part of test-full, because they take long; their tests run wherever they were built.
 flux: $(VENV)/.dev
 	$(BIN)/python -m tests.programs.sources flux
+
+# The browser in which reports are looked at. Where this cannot install it, their test says what is missing.
+browser:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	  echo "There is no chromium and it cannot be installed here: install the package chromium for the test of reports."
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check src tests benchmarks

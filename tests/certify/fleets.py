@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from muster.certify import catalogue
-from muster.certify.isolation.evidence import pair_of
 from muster.certify.isolation.plan import Cell, Member, Plan
+from muster.certify.isolation.tallies import pair_of
 from muster.certify.truth import Truth
 from muster.resources.certification import CertificationBudget
 

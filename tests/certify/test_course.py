@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+
 import pytest
 
 from muster.certify import course
-from muster.certify.course import NODE_LIMIT, summary
+from muster.certify.conclusion import summary
+from muster.certify.controller import CertificationController
+from muster.certify.course import NODE_LIMIT
 from muster.certify.isolation.plan import Verdicts
-from muster.kube.api import NODES
+from muster.kube.api import CERTIFICATION_PARTS, NODES
+from muster.resources.base import from_object
 from muster.resources.certification import (
     Certification,
+    CertificationPart,
     Cost,
     LinkResult,
     NodeResult,
@@ -17,8 +23,9 @@ from muster.resources.certification import (
     Phase,
     Reason,
 )
+from muster.sim.inprocess import InProcessApi
 from muster.sim.virtual import VirtualClock, run_virtual
-from tests.certify.bed import Faults, bed, names
+from tests.certify.bed import Bed, Faults, bed, names, running
 
 
 def verdict(name: str, what: NodeVerdict) -> NodeResult:
@@ -49,17 +56,48 @@ def test_a_certification_that_does_not_fit_into_one_object_is_refused() -> None:
     assert str(NODE_LIMIT) in found.status.message
 
 
-def test_a_full_object_ends_it_without_blame(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(course, "OBJECT_LIMIT_BYTES", 3 * (course.VERDICT_BYTES + course.ROUND_BYTES) + 2500)
+async def has_parts(b: Bed) -> bool:
+    return (await b.certification("c")).status.parts > 0
 
-    async def story(clock: VirtualClock) -> Certification:
-        async with bed(clock, names(3), Faults()) as b:
-            await b.certify("c", names(3), "repair")
-            return await b.ended("c")
 
-    found = run_virtual(story)
-    assert found.status.phase is Phase.FAILED
-    assert {(r.verdict, r.reason) for r in found.status.nodes} == {(NodeVerdict.UNDETERMINED, Reason.BUDGET)}
+def controller_of(b: Bed) -> Coroutine[None, None, None]:
+    return CertificationController(InProcessApi(b.store, user="muster"), b.clock).run()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_runs_that_outgrow_the_status_move_to_parts_and_count_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    monkeypatch.setattr(course, "RUNS_LIMIT_BYTES", 300)
+
+    async def story(clock: VirtualClock) -> tuple[Certification, list[CertificationPart]]:
+        b = Bed(clock, names(8), Faults(bad=("n01",)))
+        await b.install()
+        for name in b.names:
+            await b.publish(name)
+        await b.certify("c", b.names, "repair")
+        async with running(b.kubelets()):
+            if killed:
+                async with running(controller_of(b)):
+                    await b.until(lambda: has_parts(b))
+            async with running(controller_of(b)):
+                found = await b.ended("c")
+        parts = [
+            from_object(CertificationPart, await b.api.get(CERTIFICATION_PARTS, f"c-{i}"))
+            for i in range(found.status.parts)
+        ]
+        return found, parts
+
+    found, parts = run_virtual(story)
+    by_name = {r.name: r for r in found.status.nodes}
+    assert by_name["n01"].verdict is NodeVerdict.FAILED
+    assert {r.verdict for n, r in by_name.items() if n != "n01"} == {NodeVerdict.PASSED}
+    assert parts
+    runs = [run for part in parts for run in part.spec.runs] + list(found.status.runs)
+    assert len({run.id for run in runs}) == len(runs) == found.status.cost.runs
+    assert set(by_name["n01"].evidence_for) <= {run.id for run in runs}
+    assert sum(t.runs for t in found.status.tests) == len(runs)
+    assert "pair" in by_name["n00"].tests
 
 
 def test_a_node_that_is_not_ready_at_the_start_of_a_round_is_waited_for() -> None:

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.certify.catalogue import profile
-from muster.certify.grouping import gpus_of, make_plan, members_of
+from muster.certify.grouping import gpus_of, make_plan, members_of, targets_of
 from muster.certify.nodes import HealthFacts, NodeFacts, change_since, health_facts, identity, node_facts
-from muster.resources.certification import CertificationSpec, Reason
+from muster.certify.picture import gpu_user
+from muster.resources.certification import CertificationSpec, Pods, Purpose, Reason
 
 BRINGUP = profile("bringup")
 
@@ -103,10 +104,77 @@ def test_a_node_is_read_from_the_api() -> None:
         },
     }
     found = node_facts(json.dumps(raw).encode())
-    assert found == NodeFacts("a", "u", "b", True, "NVIDIA-H100", "gcp", "p5", "q1", "q1", 8)
+    assert found == NodeFacts(
+        "a", "u", "b", True, "NVIDIA-H100", "gcp", "p5", "q1", "q1", 8, labels=raw["metadata"]["labels"]
+    )
     bare = node_facts(json.dumps({"metadata": {"name": "a"}}).encode())
     assert (bare.ready, bare.gpus, bare.platform) == (False, 0, "")
 
 
 def test_a_health_without_an_observation_knows_nothing() -> None:
     assert health_facts(json.dumps({"metadata": {"name": "a"}}).encode()) == HealthFacts()
+
+
+def test_labels_choose_nodes_beside_those_named() -> None:
+    nodes = [node("a"), node("b", labels={"pool": "x", "z": "1"}), node("c", labels={"pool": "x"}), node("d")]
+    spec = CertificationSpec(nodes=("a",), node_selector={"pool": "x"}, profile="bringup")
+    known = {n.name: n for n in nodes}
+    assert targets_of(spec, known) == ("a", "b", "c")
+    assert list(members_of(make_plan("c", spec, BRINGUP, known, {}))) == ["a", "b", "c"]
+    both = CertificationSpec(node_selector={"pool": "x", "z": "1"}, profile="bringup")
+    assert targets_of(both, known) == ("b",)
+    assert targets_of(CertificationSpec(profile="bringup"), known) == ()
+
+
+def test_by_hand_nobody_tests_what_people_or_faults_hold_or_work_uses() -> None:
+    nodes = [
+        node("a"),
+        node("b", cordoned=True),
+        node("c", held_for="quarantined"),
+        node("d"),
+        node("e", held_for="uncertified"),
+    ]
+    plan = plan_of(nodes, ["a", "b", "c", "d", "e"], busy={"d": "team/train-0"})
+    assert [m.name for m in plan.cells[0].targets] == ["a", "e"]
+    assert {u.name: (u.reason, "team/train-0" in u.message) for u in plan.untested} == {
+        "b": (Reason.SCHEDULING, False),
+        "c": (Reason.HARDWARE, False),
+        "d": (Reason.SCHEDULING, True),
+    }
+    for_repair = CertificationSpec(nodes=("b", "c"), profile="repair", purpose=Purpose.REPAIR)
+    assert make_plan("c", for_repair, profile("repair"), {n.name: n for n in nodes}, {}).untested == ()
+
+
+def test_what_the_certification_expects_stands_in_the_plan() -> None:
+    spec = CertificationSpec(nodes=("a",), profile="bringup", expected_transport="EFA", floors={"pair": 300.0})
+    plan = make_plan("c", spec, BRINGUP, {"a": node("a")}, {})
+    assert (plan.expected_transport, plan.floors) == ("EFA", {"pair": 300.0})
+
+
+def test_who_cordoned_and_why_it_is_held_is_read_from_the_node() -> None:
+    raw = {
+        "metadata": {"name": "a", "annotations": {}},
+        "spec": {"unschedulable": True, "taints": [{"key": "muster.dev/hold", "value": "quarantined"}]},
+    }
+    found = node_facts(json.dumps(raw).encode())
+    assert (found.cordoned, found.held_for) == (True, "quarantined")
+    raw["metadata"]["annotations"] = {"muster.dev/cordoned-by": "episode-1"}
+    assert not node_facts(json.dumps(raw).encode()).cordoned
+
+
+def test_who_has_gpus_is_read_from_pods() -> None:
+    def pod(gpus: str, phase: str = "Running", **labels: str) -> bytes:
+        spec = {"nodeName": "a", "containers": [{"resources": {"limits": {"nvidia.com/gpu": gpus}}}, {}]}
+        meta = {"name": "p", "namespace": "team", "labels": labels}
+        return json.dumps({"metadata": meta, "spec": spec, "status": {"phase": phase}}).encode()
+
+    assert gpu_user(pod("8")) == ("a", "", "team/p")
+    assert gpu_user(pod("8", **{"muster.dev/certification": "c"})) == ("a", "c", "team/p")
+    assert gpu_user(pod("0")) is None
+    assert gpu_user(pod("8", "Succeeded")) is None
+    assert gpu_user(b"{}") is None
+
+
+def test_rails_are_the_nics_that_pods_ask_for() -> None:
+    spec = CertificationSpec(nodes=("a",), profile="bringup", pods=Pods(nic_resource="rdma/ib", nics=4))
+    assert make_plan("c", spec, BRINGUP, {"a": node("a")}, {}).cells[0].rails == 4

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from muster.certify.isolate import begin, expected_cost, next_round, observe, replay
-from muster.certify.isolation.evidence import pair_of
 from muster.certify.isolation.plan import WITHDRAWN, Cell, Role, Round, UntestedNode, Verdicts
+from muster.certify.isolation.tallies import pair_of
 from muster.certify.truth import Truth, carry_out, compare
 from muster.resources.certification import (
     CertificationBudget,

@@ -17,7 +17,7 @@ def test_profiles_name_only_tests_that_exist() -> None:
 
 
 def test_each_kind_of_recertification_has_a_profile() -> None:
-    assert set(catalogue.profiles()) == {"bringup", "repair", "stack", "idle"}
+    assert {"bringup", "repair", "stack", "idle"} <= set(catalogue.profiles())
 
 
 def test_an_unknown_profile_is_refused_with_those_that_exist() -> None:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.certify.isolation.evidence import LINK_PRIOR, PairEvidence, judge
+from muster.certify.isolation.evidence import LINK_PRIOR, judge
 from muster.certify.isolation.likelihood import CLEARED, evidence, grid_for, spurious_rate
+from muster.certify.isolation.tallies import PairEvidence
 
 
 @given(st.floats(0.05, 1.0))

@@ -77,7 +77,7 @@ class Controllers:
         with (self._folder / f"{identity}.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "muster.cli.main", "controller", "run"),
+                *("-m", "muster.cli.main", "controller", "run", "--test-runner", "pods"),
                 *("--kubeconfig", str(kubeconfig), "--identity", identity),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,

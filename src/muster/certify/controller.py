@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
 
 from muster.certify.course import ENDED, Course
-from muster.certify.durable import first_news
+from muster.certify.durable import SupersededError, first_news
+from muster.certify.grouping import selected
 from muster.certify.picture import Picture
-from muster.certify.runners import Owner
+from muster.certify.runners import FleetRunner, Owner
 from muster.certify.runners.pods import PodRunner
 from muster.certify.runners.test_pod import DEFAULT_IMAGE
-from muster.certify.writer import CertificationWriter, SupersededError
+from muster.certify.writer import CertificationWriter
 from muster.clock import Clock
 from muster.kube.api import CERTIFICATIONS, ApiError, KubeApi, NotFoundError
 from muster.kube.backoff import Backoff
@@ -44,6 +45,7 @@ class Request:
     created: datetime | None
     nodes: tuple[str, ...]
     partners: tuple[str, ...]
+    selector: Mapping[str, str]
     phase: Phase
     deleting: bool
 
@@ -79,6 +81,7 @@ def project(raw: bytes) -> Request:
         created=found.metadata.creation_timestamp,
         nodes=found.spec.nodes,
         partners=found.spec.partners,
+        selector=found.spec.node_selector,
         phase=found.status.phase,
         deleting=found.metadata.deletion_timestamp is not None,
     )
@@ -94,6 +97,10 @@ class _Running:
     news: asyncio.Event
 
 
+MakeRunner = Callable[[KubeApi, Clock, Callable[[str], bool], Callable[[str], None]], FleetRunner]
+"""(API, clock, whether a node is Ready, called with a certification when the last of its runs is gone) -> runner."""
+
+
 class CertificationController:
     """Carries out the Certifications of one cluster. Exactly one may run at a time (see the election)."""
 
@@ -104,15 +111,23 @@ class CertificationController:
         *,
         image: str = DEFAULT_IMAGE,
         observer: ControllerObserver | None = None,
+        make_runner: MakeRunner | None = None,
     ) -> None:
-        """`image` holds the test programs; see docs/architecture.md, "Test pods", for what they must do."""
+        """Runs are carried out by what `make_runner` gives, without it as pods of their own.
+
+        `image` holds the programs of those pods; see docs/architecture.md, "Test pods", for what they must do.
+        """
         self._observer = observer or ControllerObserver()
         self._api = api
         self._clock = clock
         self._picture = Picture(api, clock, self._node_changed)
-        self._runner = PodRunner(
-            api, clock, image=image, alive=self._picture.alive, on_change=lambda _: self._wake.set()
-        )
+        self._runner: FleetRunner
+        if make_runner is not None:
+            self._runner = make_runner(api, clock, self._picture.alive, lambda _: self._wake.set())
+        else:
+            self._runner = PodRunner(
+                api, clock, image=image, alive=self._picture.alive, on_change=lambda _: self._wake.set()
+            )
         self._requests: WatchCache[Request] = WatchCache(
             api, CERTIFICATIONS, project, clock=clock, on_change=lambda _: self._wake.set(), seed=1
         )
@@ -248,16 +263,23 @@ class CertificationController:
             claimed.update(dict.fromkeys(sorted(running.claims), name))
         return claimed
 
+    def _targets(self, request: Request) -> tuple[str, ...]:
+        """Nodes of the certification: named, with the labels it asks for, or in use by it already."""
+        chosen = selected(request.selector, self._picture.nodes)
+        begun = self._runner.nodes_of(request.name) if request.phase is not Phase.PENDING else ()
+        return tuple(sorted({*request.nodes, *chosen, *begun}))
+
     def _waits_for(self, request: Request, claimed: Mapping[str, str]) -> str:
         if request.phase is not Phase.PENDING:
             return ""  # it has its nodes already; its own pods may be on them
-        for node in request.nodes:
+        targets = self._targets(request)
+        for node in targets:
             user = claimed.get(node, request.name)
             if user != request.name:
                 return f"Waits for {node}, which certification {user} uses."
-        partners = [p for p in request.partners if p not in request.nodes]
+        partners = [p for p in request.partners if p not in targets]
         busy = [p for p in partners if claimed.get(p, request.name) != request.name]
-        if busy and len(busy) == len(partners) and len(request.nodes) == 1:
+        if busy and len(busy) == len(partners) and len(targets) == 1:
             return f"Waits for a partner: {busy[0]} is used by certification {claimed[busy[0]]}."
         return ""
 
@@ -276,7 +298,7 @@ class CertificationController:
         taken = {p: claimed[p] for p in request.partners if claimed.get(p, request.name) != request.name}
         if request.phase is not Phase.PENDING:
             taken = {}
-        claims = frozenset(request.nodes) | (frozenset(request.partners) - taken.keys())
+        claims = frozenset(self._targets(request)) | (frozenset(request.partners) - taken.keys())
         news = asyncio.Event()
         self._blocked.pop(request.name, None)
         task = asyncio.ensure_future(self._carry_out(request, taken, news))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -19,12 +18,14 @@ from typing import Any
 import msgspec
 
 from muster.certify import catalogue
+from muster.certify.conclusion import details_of, passed_tests, progress, shortened, summary
 from muster.certify.durable import first_news
-from muster.certify.grouping import gpus_of, make_plan, members_of
+from muster.certify.grouping import gpus_of, make_plan, members_of, targets_of
 from muster.certify.isolate import IsolationState, next_round, observe, replay
 from muster.certify.isolation.plan import WITHDRAWN, Member, Plan, Round, Verdicts
 from muster.certify.measure import HowEnded, RankEnd, judge_round
 from muster.certify.nodes import change_since
+from muster.certify.parts import PartMissingError
 from muster.certify.picture import Picture
 from muster.certify.runners import Owner, Runner, Work
 from muster.certify.writer import CertificationWriter
@@ -39,26 +40,26 @@ from muster.resources.certification import (
     NodeVerdict,
     Outcome,
     Phase,
+    Purpose,
     Reason,
+    RunDetail,
     RunRecord,
 )
 from muster.telemetry.observer import ControllerObserver
 
 log = logging.getLogger(__name__)
 
-NODE_LIMIT = 600
-"""Nodes and partners of one certification. It keeps its runs and verdicts in one object, and etcd takes 1.5 MiB."""
-OBJECT_LIMIT_BYTES = 1_400_000
-VERDICT_BYTES = 1000
-"""What the verdict of a node takes at most, with its evidence and metrics."""
-ROUND_BYTES = 250
-"""What one round adds for each node at most."""
+NODE_LIMIT = 1200
+"""Nodes and partners of one certification. Its plan is an annotation (256 KiB at most, about 170 bytes a node), its
+verdicts are one object (1.5 MiB at most, up to 1,000 bytes a node)."""
+RUNS_LIMIT_BYTES = 400_000
+"""When the status is larger than this after a round, its runs move to a part."""
+VERDICTS_LIMIT_BYTES = 1_000_000
 NAME_LIMIT = 63
 """The name is the value of a label on every test pod."""
 READY_WAIT_S = 120.0
 """A node of the round that is not Ready is waited for this long, then it is out."""
 MESSAGE_LIMIT = 2000
-SHOWN = 8
 COMPLETE = "Complete"
 ENDED = (Phase.SUCCEEDED, Phase.FAILED, Phase.ABORTED)
 
@@ -106,7 +107,13 @@ class Course:
             )
             await self.writer.write(started)
         try:
-            return replay(plan, self.writer.status.runs)
+            earlier = [
+                run for part in await self.writer.parts.read(self.writer.status.parts) for run in part.spec.runs
+            ]
+        except PartMissingError as error:
+            raise AbortError(str(error)) from error
+        try:
+            return replay(plan, (*earlier, *self.writer.status.runs))
         except (ValueError, StopIteration) as error:
             raise AbortError(f"The runs in the status do not follow from the plan: {error}.") from error
 
@@ -118,26 +125,33 @@ class Course:
                 return msgspec.json.decode(written, type=Plan)
             except (msgspec.MsgspecError, RecursionError) as error:
                 raise AbortError(f"The annotation {PLAN_ANNOTATION} cannot be read: {error}.") from error
-        if self.writer.status.runs:
+        if self.writer.status.runs or self.writer.status.parts:
             raise AbortError(f"The annotation {PLAN_ANNOTATION} is gone, so the runs so far cannot be continued.")
-        plan = self._new_plan()
+        plan = await self._new_plan()
         text = msgspec.json.encode(plan).decode()
         digests = json.dumps({t.name: t.digest for t in plan.tests}, separators=(",", ":"))
         await self.writer.annotate({PLAN_ANNOTATION: text, TEST_DIGESTS_ANNOTATION: digests})
         return plan
 
-    def _new_plan(self) -> Plan:
+    async def _new_plan(self) -> Plan:
         name, spec = self.writer.name, self.writer.certification.spec
         if len(name) > NAME_LIMIT:
             raise AbortError(f"The name of a certification may have {NAME_LIMIT} characters; choose a shorter one.")
-        if len(spec.nodes) + len(spec.partners) > NODE_LIMIT:
-            raise AbortError(f"A certification may name {NODE_LIMIT} nodes and partners; split it into several.")
+        targets = targets_of(spec, self.picture.nodes)
+        if len(targets) + len(spec.partners) > NODE_LIMIT:
+            raise AbortError(f"A certification may take {NODE_LIMIT} nodes and partners; split it into several.")
+        if not targets:
+            asked = ", ".join(f"{key}={value}" for key, value in sorted(spec.node_selector.items()))
+            what = (
+                f"No node has the labels {asked} of spec.nodeSelector" if asked else "The certification names no node"
+            )
+            raise AbortError(f"{what}; nothing can be tested.")
+        busy = await self.picture.gpu_users(name) if spec.purpose is Purpose.MANUAL else {}
         try:
             profile = catalogue.profile(spec.profile)
+            return make_plan(name, spec, profile, self.picture.nodes, self.picture.healths, self.taken, busy)
         except BadInputError as error:
             raise AbortError(str(error)) from error
-        nodes, healths = self.picture.nodes, self.picture.healths
-        return make_plan(name, spec, profile, nodes, healths, self.taken)
 
     # Rounds
 
@@ -152,17 +166,30 @@ class Course:
             if isinstance(step, Verdicts):
                 await self._finish(state, step, members)
                 return
-            records = await self._round(state, step, members, until)
+            records, details = await self._round(state, step, members, until)
+            known = len(state.records)
             state = observe(state, records)
             following = state.pending
+            runs, parts = await self._store((*self.writer.status.runs, *state.records[known:]), details)
             await self._write(
-                runs=state.records,
+                runs=runs,
+                parts=parts,
+                tests=progress(state.records),
                 round=following.number if following else step.number,
                 current_runs=len(following.runs) if following else 0,
                 blocked="",
                 cost=self._cost(state.cost),
             )
             self.observer.round_ended()
+
+    async def _store(
+        self, runs: tuple[RunRecord, ...], details: Sequence[RunDetail], limit_bytes: int = RUNS_LIMIT_BYTES
+    ) -> tuple[tuple[RunRecord, ...], int]:
+        """Put the details away, and the runs with them when they are too many for the status: (runs, parts) of it."""
+        count = self.writer.status.parts
+        if len(msgspec.json.encode(runs)) <= limit_bytes:
+            return runs, await self.writer.parts.add(count, (), details)
+        return (), await self.writer.parts.add(count, runs, details)
 
     def _until(self, plan: Plan) -> datetime:
         started = self.writer.status.started_at or self._now()
@@ -172,16 +199,12 @@ class Course:
         """The limit, beside those that isolation counts itself, that ends the certification; nothing while none."""
         if self._now() >= until and state.pending is not None:
             return f"{state.plan.budget.max_wall_minutes:g} minutes have passed, which is all the budget allows"
-        members = members_of(state.plan)
-        reserved = len(members) * (VERDICT_BYTES + ROUND_BYTES)
-        if len(msgspec.json.encode(self.writer.certification)) > OBJECT_LIMIT_BYTES - reserved:
-            return f"{len(state.records)} runs fill the object that records them"
         return ""
 
     async def _round(
         self, state: IsolationState, step: Round, members: Mapping[str, Member], until: datetime
-    ) -> list[RunRecord]:
-        """Carry out one round. The records of its runs, and of nodes that are out from now on."""
+    ) -> tuple[list[RunRecord], tuple[RunDetail, ...]]:
+        """Carry out one round. The records of its runs, and of nodes that are out from now on; what runs measured."""
         plan, out = state.plan, frozenset(state.withdrawn or {})
         await self._tidy(frozenset(run.id for run in step.runs))
         taking_part = sorted({n for run in step.runs for n in run.nodes})
@@ -190,12 +213,13 @@ class Course:
         runs = tuple(run for run in step.runs if not any(n in gone for n in run.nodes))
         await self._write(round=step.number, current_runs=len(runs), blocked="")
         tests = {t.name: t for t in plan.tests}
-        ends = await self.runner.carry_out(Work(self._owner, runs, tests, gpus_of(plan), until), self._blocked)
+        work = Work(self._owner, runs, tests, gpus_of(plan), until, pods=self.writer.certification.spec.pods)
+        ends = await self.runner.carry_out(work, self._blocked)
         under_test = frozenset(m.name for cell in plan.cells for m in cell.targets)
         judged = judge_round(plan, runs, ends, self.picture.surroundings(members, under_test, state.records))
         gone |= self._changed(members, [n for n in members if n not in out])
         records = _records(step, {r.id: r for r in judged}, gone)
-        return [*records, *_withdrawals(step, {**_busy_partners(plan, ends), **gone})]
+        return [*records, *_withdrawals(step, {**_busy_partners(plan, ends), **gone})], details_of(runs, ends)
 
     async def _not_ready(self, names: Sequence[str], until: datetime) -> list[str]:
         """Nodes that are not Ready although they were waited for; those that are gone are not among them."""
@@ -227,7 +251,15 @@ class Course:
         await self._tidy(frozenset())
         out = state.withdrawn or {}
         changed = self._changed(members, [n for n in members if n not in out])
-        nodes = tuple(_unless_changed(result, changed.get(result.name)) for result in verdicts.nodes)
+        tests = passed_tests(state.records, state.plan)
+        nodes = tuple(
+            msgspec.structs.replace(
+                _unless_changed(result, changed.get(result.name)), tests=tests.get(result.name, ())
+            )
+            for result in verdicts.nodes
+        )
+        if len(msgspec.json.encode(nodes)) > VERDICTS_LIMIT_BYTES:
+            nodes = tuple(shortened(result) for result in nodes)
         tested = any(r.verdict is not NodeVerdict.UNTESTED for r in nodes)
         passed = all(r.verdict is NodeVerdict.PASSED for r in nodes)
         links_good = all(link.verdict is NodeVerdict.PASSED for link in verdicts.links)
@@ -237,8 +269,13 @@ class Course:
             phase = Phase.SUCCEEDED
         else:
             phase = Phase.FAILED
+        # Verdicts and runs share the object: many verdicts leave no room for runs.
+        room = RUNS_LIMIT_BYTES + VERDICTS_LIMIT_BYTES - len(msgspec.json.encode(nodes))
+        runs, parts = await self._store(self.writer.status.runs, (), min(RUNS_LIMIT_BYTES, room))
         status = msgspec.structs.replace(
             self.writer.status,
+            runs=runs,
+            parts=parts,
             nodes=nodes,
             links=verdicts.links,
             cost=self._cost(verdicts.cost),
@@ -305,6 +342,7 @@ def _records(
             reason=Reason.HARNESS,
             suspects=lost,
             message=message,
+            variant=run.variant,
         )
 
 
@@ -334,16 +372,3 @@ def _unless_changed(result: NodeResult, change: tuple[Reason, str] | None) -> No
         return result
     message = f"The node {change[1]} during the certification."
     return msgspec.structs.replace(result, verdict=NodeVerdict.UNDETERMINED, reason=change[0], message=message)
-
-
-def summary(nodes: Sequence[NodeResult], verdicts: Verdicts) -> str:
-    """The end in one paragraph: counts, bad nodes and links, and what was not resolved."""
-    counts = Counter(r.verdict for r in nodes)
-    parts = [", ".join(f"{counts[v]} {v.value}" for v in NodeVerdict if counts[v]) + f" of {len(nodes)} node(s)."]
-    for verdict in (NodeVerdict.FAILED, NodeVerdict.UNDETERMINED, NodeVerdict.UNTESTED):
-        named = [r.name for r in nodes if r.verdict is verdict]
-        more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
-        parts += [f"{verdict.value}: {', '.join(named[:SHOWN])}{more}."] if named else []
-    bad = [f"{link.a} - {link.b}" for link in verdicts.links if link.verdict is NodeVerdict.FAILED]
-    parts += [f"Bad links: {', '.join(bad[:SHOWN])}."] if bad else []
-    return " ".join((*parts, *verdicts.unresolved, *verdicts.notes))

@@ -24,6 +24,10 @@ FORBIDDEN_S = 20.0
 new namespace takes no pods until its default service account is made. What is still forbidden then stays so."""
 
 
+class SupersededError(Exception):
+    """Somebody else writes to this certification, or it is gone: whoever carries it out must begin anew."""
+
+
 async def persist(clock: Clock, what: str, act: Callable[[], Awaitable[T]]) -> T:
     """The result of `act`, tried again for as long as the server cannot be reached or asks to come back later.
 

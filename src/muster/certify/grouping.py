@@ -6,13 +6,30 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from muster.certify.catalogue import Profile, tests_of
+from muster.certify.catalogue import Profile, tests_for
 from muster.certify.isolation.plan import Cell, Member, Plan, UntestedNode
 from muster.certify.nodes import HealthFacts, NodeFacts, identity
-from muster.resources.certification import CertificationSpec, Reason
+from muster.resources.certification import CertificationSpec, Purpose, Reason
 
 Kind = tuple[str, str, str]
 """Product, platform and instance type: nodes that differ in one of them are certified apart."""
+
+
+OUT_OF_USE = ("quarantined", "draining", "repairing", "out-of-service")
+"""Values of the hold taint with which a node waits for something else than a test."""
+
+
+def selected(selector: Mapping[str, str], nodes: Mapping[str, NodeFacts]) -> tuple[str, ...]:
+    """Nodes that bear all labels of `selector`, sorted; none for an empty selector."""
+    if not selector:
+        return ()
+    wanted = sorted(selector.items())
+    return tuple(sorted(n for n, facts in nodes.items() if all(facts.labels.get(k) == v for k, v in wanted)))
+
+
+def targets_of(spec: CertificationSpec, nodes: Mapping[str, NodeFacts]) -> tuple[str, ...]:
+    """Nodes that get a verdict: those named and those selected, sorted."""
+    return tuple(sorted({*spec.nodes, *selected(spec.node_selector, nodes)}))
 
 
 def make_plan(
@@ -22,13 +39,19 @@ def make_plan(
     nodes: Mapping[str, NodeFacts],
     healths: Mapping[str, HealthFacts],
     taken: Mapping[str, str] | None = None,
+    busy: Mapping[str, str] | None = None,
 ) -> Plan:
     """The plan of certification `name` over the nodes as they are now.
 
     Different architectures become cells of their own: they are never outvoted by each other. `taken`: partner -> the
-    certification that uses it; such a partner is left out. The same input gives the same plan.
+    certification that uses it; such a partner is left out. `busy`: node -> the pod that has its GPUs. A certification
+    by the node controller knows why its nodes are held and cordoned; one that a person asks for leaves out what
+    people cordoned, what is held for a fault and what is busy. The same input gives the same plan.
+
+    Raises BadInputError for tests that cannot be run.
     """
-    targets = sorted(dict.fromkeys(spec.nodes))
+    targets = list(targets_of(spec, nodes))
+    by_hand = spec.purpose is Purpose.MANUAL
     asked = frozenset(targets)
     partners = sorted(p for p in dict.fromkeys(spec.partners) if p not in asked and p not in (taken or {}))
     common = _common_gpus([nodes[n] for n in (*targets, *partners) if n in nodes])
@@ -38,6 +61,8 @@ def make_plan(
         for node_name in names:
             node = nodes.get(node_name)
             obstacle = _obstacle(node_name, node, common)
+            if obstacle is None and node is not None and by_hand:
+                obstacle = _use(node, (busy or {}).get(node_name, ""))
             if obstacle is not None:
                 untested += [obstacle] if index == 0 else []
             elif node is not None:
@@ -45,7 +70,9 @@ def make_plan(
                 cells.setdefault(_kind(node), ([], []))[index].append(member)
     return Plan(
         seed=zlib.crc32(name.encode()),
-        tests=tests_of(profile),
+        tests=tests_for(spec),
+        expected_transport=spec.expected_transport,
+        floors=dict(spec.floors),
         matchings=profile.matchings,
         weakest_rate=profile.weakest_rate,
         budget=spec.budget,
@@ -54,6 +81,7 @@ def make_plan(
                 product=kind[0],
                 platform=kind[1],
                 gpus=common[kind],
+                rails=spec.pods.nics,
                 targets=tuple(_along_topology(cells[kind][0])),
                 partners=tuple(_along_topology(cells[kind][1])),
             )
@@ -97,6 +125,18 @@ def _obstacle(name: str, node: NodeFacts | None, common: Mapping[Kind, int]) -> 
     if node.gpus != usual:
         words = f"The node offers {node.gpus} GPUs, others of its kind offer {usual}."
         return _untested(name, Reason.HARDWARE, words)
+    return None
+
+
+def _use(node: NodeFacts, user: str) -> UntestedNode | None:
+    """What other people or Muster itself do with the node now, so that it is not for a test by hand."""
+    if node.cordoned:
+        return _untested(node.name, Reason.SCHEDULING, "A person cordoned the node; uncordon it to have it tested.")
+    if node.held_for in OUT_OF_USE:
+        words = f"Muster holds the node ({node.held_for}); release it, or ask with purpose repair."
+        return _untested(node.name, Reason.HARDWARE, words)
+    if user:
+        return _untested(node.name, Reason.SCHEDULING, f"The pod {user} has GPUs of the node; it is busy.")
     return None
 
 

@@ -83,6 +83,7 @@ def observe(state: IsolationState, results: Sequence[RunRecord]) -> IsolationSta
                 nodes=run.nodes,
                 outcome=Outcome.UNKNOWN,
                 message="no record",
+                variant=run.variant,
             )
     cells = tuple(
         cell.after([run for run in state.pending.runs if run.cell == i], done) for i, cell in enumerate(state.cells)
@@ -147,7 +148,7 @@ def _planned(state: IsolationState) -> IsolationState:
     if not wanted:
         return state
     runs = tuple(
-        PlannedRun(f"r{number:02d}-{k:03d}", number, request.test, request.nodes, request.role, i)
+        PlannedRun(f"r{number:02d}-{k:03d}", number, request.test, request.nodes, request.role, i, request.variant)
         for k, (i, request) in enumerate(wanted)
     )
     longest_s = max(state.plan.test(run.test).duration_s for run in runs)

@@ -27,8 +27,12 @@ from typing import assert_never
 
 import msgspec
 
+from muster.certify.baselines import LEAST_SIMILARITY, Baseline
 from muster.certify.catalogue import CatalogueTest, Scope, floor_for
+from muster.certify.details import NodeDetail, transport_of
 from muster.certify.isolation.plan import Plan, PlannedRun
+from muster.certify.straggler.means import slow_ranks
+from muster.read.collectives.transports import is_expected
 from muster.resources.certification import Outcome, Reason, RunRecord
 
 MARGIN = 0.05
@@ -43,6 +47,7 @@ MAD_TO_SIGMA = 1.4826
 """Median absolute deviation of a normal distribution -> its standard deviation."""
 LEAST_PEERS: Mapping[Scope, int] = {Scope.NODE: 3, Scope.PAIR: 3, Scope.GROUP: 1}
 """Fewer peers say nothing. A group is compared with the other half of the fleet."""
+TRANSPORT_LIMIT = 80
 MESSAGE_LIMIT = 160
 """Characters of a run's message: a certification keeps thousands of runs in one object."""
 
@@ -87,6 +92,8 @@ class RankEnd:
     how: HowEnded
     report: Report | None = None
     message: str = ""
+    detail: NodeDetail | None = None
+    """What the node measured beyond the number that decides."""
 
 
 _report_decoder = msgspec.json.Decoder(Report)
@@ -129,7 +136,9 @@ def judge_round(
     plan: Plan, runs: Sequence[PlannedRun], ends: Mapping[str, Sequence[RankEnd]], known: Surroundings
 ) -> tuple[RunRecord, ...]:
     """The record of every run of `runs`, in their order. `ends`: run ID -> its ranks in rank order."""
-    raw = {run.id: _raw_record(plan.test(run.test), run, ends.get(run.id, ())) for run in runs}
+    raw = {
+        run.id: _raw_record(plan.test(run.test), run, ends.get(run.id, ()), plan.expected_transport) for run in runs
+    }
     cell_of = {m.name: i for i, cell in enumerate(plan.cells) for m in (*cell.targets, *cell.partners)}
     shapes = {run.id: _shape(run.test, run.nodes, cell_of, known) for run in runs}
     measured: dict[_Shape, list[tuple[str, float]]] = {}
@@ -147,6 +156,9 @@ def judge_round(
         if record.outcome is Outcome.PASS and record.value is not None:
             peers = [v for i, v in measured[shape] if i != run.id] + earlier.get(shape, [])
             record = _judge_number(plan, run, record, shape, peers, len(measured[shape]), known)
+            if record.outcome is Outcome.PASS and plan.test(run.test).scope is Scope.NODE:
+                others = [v for i, _ in measured[shape] if i != run.id for v in _values_of(ends[i])]
+                record = _judge_spread(record, _values_of(ends[run.id]), others)
         records.append(record)
     return tuple(records)
 
@@ -182,14 +194,16 @@ def _judge_number(
 ) -> RunRecord:
     test, cell = plan.test(run.test), plan.cells[shape[1]]
     value = record.value or 0.0
-    floor = floor_for(
-        test.name,
-        product=cell.product,
-        platform=cell.platform,
-        nodes=len(run.nodes),
-        gpus_per_node=cell.gpus,
-        one_domain=shape[3],
-    )
+    floor = plan.floors.get(test.name)
+    if floor is None:
+        floor = floor_for(
+            test.name,
+            product=cell.product,
+            platform=cell.platform,
+            nodes=len(run.nodes),
+            gpus_per_node=cell.gpus,
+            one_domain=shape[3],
+        )
     record = msgspec.structs.replace(record, floor=floor)
     if floor is not None and value < floor:
         words = f"{value:.4g} {test.unit} is under the floor of {floor:.4g}"
@@ -208,11 +222,28 @@ def _judge_number(
     return record
 
 
+def _values_of(ends: Sequence[RankEnd]) -> list[float]:
+    """What the single GPUs of a run reached."""
+    return [r.value for e in ends if e.detail is not None for r in e.detail.ranks if r.value is not None]
+
+
+def _judge_spread(record: RunRecord, mine: Sequence[float], others: Sequence[float]) -> RunRecord:
+    """A pass with a warning where the GPUs of a node spread unlike those of its peers."""
+    usual = Baseline.learn(others)
+    alike = usual.similarity(mine) if usual is not None else None
+    if usual is None or alike is None or alike >= LEAST_SIMILARITY:
+        return record
+    words = f"GPUs spread unlike those of {len(usual.values)} peers: {min(mine):.4g} to {max(mine):.4g} {record.unit}"
+    return msgspec.structs.replace(record, outcome=Outcome.WARN, message=words[:MESSAGE_LIMIT])
+
+
 # The ranks of one run
 
 
-def _raw_record(test: CatalogueTest, run: PlannedRun, ends: Sequence[RankEnd]) -> RunRecord:
-    """The record before its number is compared with anything."""
+def _raw_record(test: CatalogueTest, run: PlannedRun, ends: Sequence[RankEnd], expected: str) -> RunRecord:
+    """The record before its number is compared with anything. `expected`: the transport between nodes, or empty."""
+    details = [e.detail for e in ends if e.detail is not None]
+    transport = transport_of(details)
 
     def record(outcome: Outcome, reason: Reason, message: str, suspects: Sequence[str] = ()) -> RunRecord:
         blamed = tuple(n for n in run.nodes if n in frozenset(suspects))
@@ -225,6 +256,8 @@ def _raw_record(test: CatalogueTest, run: PlannedRun, ends: Sequence[RankEnd]) -
             reason=reason,
             suspects=blamed,
             message=" ".join(message.split())[:MESSAGE_LIMIT],
+            transport=transport[:TRANSPORT_LIMIT],
+            variant=run.variant,
         )
 
     if len(ends) != len(run.nodes):
@@ -243,6 +276,21 @@ def _raw_record(test: CatalogueTest, run: PlannedRun, ends: Sequence[RankEnd]) -
     if reasons:
         end, reason = min(reasons, key=lambda pair: _TELLING.index(pair[1]))
         return record(Outcome.FAIL, reason, f"{end.node}: {_words(end)}", _suspects(reasons))
+    wrong_values = sum(row.wrong or 0 for detail in details for row in detail.sizes)
+    if wrong_values:
+        return record(Outcome.FAIL, Reason.NUMERIC, f"{wrong_values} wrong value(s) in the results")
+    if expected and len(run.nodes) > 1 and test.collective:
+        if not transport:
+            return record(Outcome.UNKNOWN, Reason.TRANSPORT, f"the log does not tell whether {expected} was used")
+        if not is_expected(expected, transport):
+            return record(Outcome.FAIL, Reason.TRANSPORT, f"used {transport} between nodes, expected {expected}")
+    slow = slow_ranks([rank for detail in details for rank in detail.ranks], slow_limit)
+    if slow:
+        worst, share = slow[0]
+        gpu = f", GPU {worst.gpu}" if worst.gpu is not None else ""
+        more = f" (and {len(slow) - 1} more)" if len(slow) > 1 else ""
+        words = f"rank {worst.rank} on {worst.node}{gpu} computes {share:.0%} longer than its peers{more}"
+        return record(Outcome.FAIL, Reason.STRAGGLER, words, [rank.node for rank, _ in slow])
     if not test.metric:
         return record(Outcome.PASS, Reason.NONE, "")
     # A collective is as slow as its slowest rank.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
-from muster.resources.base import GPU_PRODUCT_LABEL, GPU_RESOURCE, ObjectMeta
+from muster.resources.base import CORDON_ANNOTATION, GPU_PRODUCT_LABEL, GPU_RESOURCE, HOLD_TAINT, ObjectMeta
 from muster.resources.fingerprint import ReadingClass, class_digest
 from muster.resources.node_health import NodeHealth, Standing
 from muster.resources.topology import domain_of
@@ -38,6 +39,11 @@ class NodeFacts:
     """NVLink domain, empty when the node is in none or no label tells."""
     gpus: int = 0
     """Whole GPUs that the node offers now (allocatable)."""
+    cordoned: bool = False
+    """A person made it unschedulable; what Muster cordons itself does not count."""
+    held_for: str = ""
+    """Why Muster holds it (value of the hold taint); empty when it does not."""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,8 +74,15 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
     node_info: _NodeInfo = _NodeInfo()
 
 
+class _Taint(msgspec.Struct, frozen=True):
+    key: str = ""
+    value: str = ""
+
+
 class _Spec(msgspec.Struct, frozen=True):
     provider_id: str = msgspec.field(name="providerID", default="")
+    unschedulable: bool = False
+    taints: tuple[_Taint, ...] = ()
 
 
 class _Node(msgspec.Struct, frozen=True):
@@ -99,6 +112,10 @@ def node_facts(raw: bytes) -> NodeFacts:
         domain=domain_of(labels) or "",
         clique=labels.get(CLIQUE_LABEL, ""),
         gpus=int(offered) if offered.isascii() and offered.isdigit() else 0,
+        cordoned=node.spec.unschedulable and CORDON_ANNOTATION not in node.metadata.annotations,
+        held_for=next((t.value for t in node.spec.taints if t.key == HOLD_TAINT), ""),
+        # Thousands of nodes bear the same few labels: one copy of each text is kept.
+        labels={sys.intern(key): sys.intern(value) for key, value in labels.items()},
     )
 
 

@@ -4,18 +4,66 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+import msgspec
+
 from muster.certify.measure import NodeKind, Surroundings
 from muster.certify.nodes import HealthFacts, NodeFacts, health_facts, node_facts
 from muster.clock import Clock
-from muster.kube.api import NODE_HEALTHS, NODES, KubeApi
+from muster.kube.api import NODE_HEALTHS, NODES, PODS, KubeApi
 from muster.kube.cache import WatchCache
+from muster.resources.base import CERTIFICATION_LABEL, GPU_RESOURCE, ObjectMeta
 from muster.resources.certification import RunRecord
+
+PAGE_SIZE = 500
+
+
+class _Resources(msgspec.Struct, frozen=True):
+    requests: dict[str, str | int] = {}
+    limits: dict[str, str | int] = {}
+
+
+class _Container(msgspec.Struct, frozen=True):
+    resources: _Resources = _Resources()
+
+
+class _PodSpec(msgspec.Struct, frozen=True):
+    node_name: str = msgspec.field(name="nodeName", default="")
+    containers: tuple[_Container, ...] = ()
+
+
+class _PodStatus(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+_pod_decoder = msgspec.json.Decoder(_Pod, strict=False)
+
+
+def gpu_user(raw: bytes) -> tuple[str, str, str] | None:
+    """(node, certification, namespace/name) of a pod that has GPUs of its node; None for every other pod."""
+    try:
+        pod = _pod_decoder.decode(raw)
+    except msgspec.MsgspecError:
+        return None
+    over = pod.status.phase in ("Succeeded", "Failed")
+    asks = [c.resources for c in pod.spec.containers]
+    asked = [r.limits.get(GPU_RESOURCE, r.requests.get(GPU_RESOURCE, 0)) for r in asks]
+    if over or not pod.spec.node_name or all(str(count) == "0" for count in asked):
+        return None
+    meta = pod.metadata
+    return pod.spec.node_name, meta.labels.get(CERTIFICATION_LABEL, ""), f"{meta.namespace}/{meta.name}"
 
 
 class Picture:
     """Watch caches of Nodes and NodeHealths, as slim projections. `on_change` is called when a Node changed."""
 
     def __init__(self, api: KubeApi, clock: Clock, on_change: Callable[[str], None]) -> None:
+        self._api = api
         self._nodes = WatchCache(api, NODES, node_facts, clock=clock, on_change=on_change, seed=1)
         self._healths = WatchCache(api, NODE_HEALTHS, health_facts, clock=clock, seed=1)
 
@@ -40,6 +88,20 @@ class Picture:
         """Whether the node exists and is Ready."""
         node = self._nodes.get(name)
         return node is not None and node.ready
+
+    async def gpu_users(self, certification: str) -> dict[str, str]:
+        """Node -> a pod (`namespace/name`) that has GPUs there and is not of `certification`. Raises ApiErrors."""
+        found: dict[str, str] = {}
+        token = ""
+        while True:
+            page = await self._api.list_page(PODS, limit=PAGE_SIZE, continue_token=token)
+            for raw in page.items:
+                user = gpu_user(raw)
+                if user is not None and user[1] != certification:
+                    found[user[0]] = min(found.get(user[0], user[2]), user[2])
+            token = page.continue_token
+            if not token:
+                return found
 
     def surroundings(
         self, members: Iterable[str], under_test: frozenset[str], passed: tuple[RunRecord, ...]

@@ -8,7 +8,8 @@ from functools import partial
 
 import msgspec
 
-from muster.certify.durable import persist
+from muster.certify.durable import SupersededError, persist
+from muster.certify.parts import PartStore
 from muster.clock import Clock
 from muster.kube.api import CERTIFICATIONS, ConflictError, KubeApi, NotFoundError, Object, PatchType
 from muster.resources.base import from_object, to_object
@@ -17,10 +18,6 @@ from muster.resources.certification import Certification, CertificationStatus
 log = logging.getLogger(__name__)
 
 MANAGER = "muster-certifier"
-
-
-class SupersededError(Exception):
-    """Somebody else writes to this certification, or it is gone: whoever carries it out must begin anew."""
 
 
 class CertificationWriter:
@@ -33,6 +30,7 @@ class CertificationWriter:
         self._obj = obj
         self._turn = asyncio.Lock()
         self.certification = from_object(Certification, obj)
+        self.parts = PartStore(api, clock, self.name, self.uid)
 
     @classmethod
     async def load(cls, api: KubeApi, clock: Clock, name: str) -> CertificationWriter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
@@ -20,6 +21,7 @@ from muster.errors import BadInputError, UnreachableError
 from muster.kube.api import (
     CERTIFICATIONS,
     FAULT_POLICIES,
+    JOBS,
     LEASES,
     NODE_HEALTHS,
     NODES,
@@ -35,6 +37,11 @@ from muster.resources.base import SYSTEM_NAMESPACE
 from muster.telemetry.log_lines import LogFormat, configure
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from muster.certify.runners.program_jobs import ClusterRunner
+    from muster.certify.runners.worker_link import WorkerLink
+    from muster.certify.runners.worker_pods import Images
     from muster.clock import Clock
     from muster.controller.process import ControllerProcess
     from muster.kube.api import KubeApi
@@ -61,6 +68,8 @@ class _Options:
     identity: str
     listen: str | None
     test_image: str | None
+    muster_image: str | None
+    test_runner: str
     baselines: bool
     requests: dict[str, Any]
     """Request rate of each client, where the user gave one."""
@@ -85,7 +94,20 @@ def controller() -> None:
 @click.option(
     "--test-image",
     envvar="MUSTER_TEST_IMAGE",
-    help="Image that test pods run (or $MUSTER_TEST_IMAGE).  [default: the one of this version]",
+    help="Image in which tests run, with PyTorch (or $MUSTER_TEST_IMAGE).  [default: the one of this version]",
+)
+@click.option(
+    "--muster-image",
+    envvar="MUSTER_IMAGE",
+    help="Image of Muster that brings the test programs (or $MUSTER_IMAGE).  [default: the one of this version]",
+)
+@click.option(
+    "--test-runner",
+    type=click.Choice(["workers", "pods"]),
+    default="workers",
+    show_default=True,
+    help="workers: one long-lived pod per node runs all tests. pods: a pod for each run and node, with programs that "
+    "the image brings itself (the simulated fleet).",
 )
 @click.option(
     "--baselines",
@@ -102,6 +124,8 @@ def run(
     requests_per_second: float | None,
     burst: int | None,
     test_image: str | None,
+    muster_image: str | None,
+    test_runner: str,
     baselines: bool,
     verbose: bool,
 ) -> int:
@@ -113,28 +137,31 @@ def run(
     name = identity if identity is not None else f"{socket.gethostname()}-{os.getpid()}"
     if not name.strip() or len(name) > IDENTITY_LIMIT or not name.isprintable():
         raise BadInputError(f"--identity must be 1 to {IDENTITY_LIMIT} printable characters; give another name.")
-    if test_image is not None and not _IMAGE.fullmatch(test_image):
-        raise BadInputError("--test-image is not the name of an image; give one such as registry.example/tests:1.0.")
+    for option, image in (("--test-image", test_image), ("--muster-image", muster_image)):
+        if image is not None and not _IMAGE.fullmatch(image):
+            raise BadInputError(f"{option} is not the name of an image; give one such as registry.example/tests:1.0.")
     clock = clock_from_environment()
     configure(log_format, clock, level=logging.DEBUG if verbose else logging.WARNING)
     for told in (log, logging.getLogger("muster.cli.deployable")):
         told.setLevel(logging.DEBUG if verbose else logging.INFO)
     rates = {"rate_per_s": requests_per_second, "burst": burst}
     given = {key: value for key, value in rates.items() if value is not None}
-    options = _Options(kubeconfig, context, name, listen, test_image, baselines, given)
+    options = _Options(kubeconfig, context, name, listen, test_image, muster_image, test_runner, baselines, given)
     return run_until_told(lambda: _run(options, clock), log_format)
 
 
-async def check_access(api: KubeApi, server: str) -> None:
+async def check_access(api: KubeApi, server: str, *, workers: bool = False) -> None:
     """Ask once for what the controllers need, so that what is missing is one sentence now and not a silent wait.
 
-    Raises BadInputError when the server does not let us in or does not know Muster's resources, or what `api` raises.
+    `workers`: tests run in workers. Raises BadInputError when the server does not let us in or does not know Muster's
+    resources, or what `api` raises.
     """
-    needed = (NODES, PODS, LEASES, NODE_HEALTHS, CERTIFICATIONS, REPAIRS, FAULT_POLICIES)
+    needed = [NODES, PODS, LEASES, NODE_HEALTHS, CERTIFICATIONS, REPAIRS, FAULT_POLICIES]
+    needed += [JOBS] if workers else []
     for resource in needed:
         try:
-            # The Leases are watched in one namespace only, and no role need allow more.
-            await api.list_page(resource, SYSTEM_NAMESPACE if resource is LEASES else "", limit=1)
+            # Leases and Jobs are watched in one namespace only, and no role need allow more.
+            await api.list_page(resource, SYSTEM_NAMESPACE if resource in (LEASES, JOBS) else "", limit=1)
         except NotFoundError as error:
             name = f"{resource.plural}.{resource.group}"
             raise BadInputError(
@@ -147,7 +174,7 @@ async def check_access(api: KubeApi, server: str) -> None:
             ) from error
 
 
-async def wait_for_access(api: KubeApi, server: str, clock: Clock) -> None:
+async def wait_for_access(api: KubeApi, server: str, clock: Clock, *, workers: bool = False) -> None:
     """`check_access`, tried again until the server answers; says so once. Raises BadInputError as it does.
 
     A process that ended here would be started again by its Deployment, with the same result and a louder noise. A
@@ -159,7 +186,7 @@ async def wait_for_access(api: KubeApi, server: str, clock: Clock) -> None:
     refused_since: float | None = None
     while True:
         try:
-            await check_access(api, server)
+            await check_access(api, server, workers=workers)
         except (UnreachableError, ServerError, TooManyRequestsError) as error:
             log.log(logging.DEBUG if said else logging.WARNING, "%s It is tried again until it works.", error)
             said, refused_since = True, None
@@ -189,12 +216,15 @@ class _Running:
 
 
 async def _run(options: _Options, clock: Clock) -> None:
+    from muster.certify.runners.http_link import HttpWorkerLink
     from muster.certify.runners.test_pod import DEFAULT_IMAGE
+    from muster.certify.runners.worker_pods import MUSTER_IMAGE, Images
     from muster.controller.baseline_compare import ClusterComparison
     from muster.controller.process import ControllerProcess
     from muster.kube.http import HttpApi
 
     running = _Running()
+    images = Images(options.test_image or DEFAULT_IMAGE, options.muster_image or MUSTER_IMAGE)
 
     def metrics() -> ControllerMetrics:
         from muster import __version__
@@ -206,15 +236,17 @@ async def _run(options: _Options, clock: Clock) -> None:
         telemetry(options.listen, metrics, running.not_ready) as counted,
         HttpApi.from_kubeconfig(options.kubeconfig, options.context, **options.requests) as api,
         api.separate() as second,
+        contextlib.aclosing(HttpWorkerLink(clock)) as link,
     ):
-        await wait_for_access(api, api.server, clock)
+        await wait_for_access(api, api.server, clock, workers=options.test_runner == "workers")
         clients = [second, api]
         running.process = ControllerProcess(
             clients.pop,
             clock,
             options.identity,
             tell=_tell,
-            test_image=options.test_image or DEFAULT_IMAGE,
+            test_image=images.test,
+            make_runner=partial(_workers, link, images) if options.test_runner == "workers" else None,
             observer=counted,
             compare=partial(ClusterComparison, clock=clock, version=api.server_version)
             if options.baselines
@@ -224,6 +256,25 @@ async def _run(options: _Options, clock: Clock) -> None:
             await running.process.run()
         finally:
             log.info("controller %s stopped", options.identity)
+
+
+def _workers(
+    link: WorkerLink,
+    images: Images,
+    api: KubeApi,
+    clock: Clock,
+    alive: Callable[[str], bool],
+    on_change: Callable[[str], None],
+) -> ClusterRunner:
+    """The runner of a real cluster."""
+    from muster.certify.runners.pods import PodRunner
+    from muster.certify.runners.program_jobs import ClusterRunner
+    from muster.certify.runners.workers import WorkerRunner
+
+    return ClusterRunner(
+        WorkerRunner(api, clock, link, images, alive=alive, on_change=on_change),
+        PodRunner(api, clock, image=images.test, alive=alive, on_change=on_change),
+    )
 
 
 def _tell(line: str) -> None:

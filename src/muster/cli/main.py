@@ -18,6 +18,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "drift": ("muster.cli.drift:drift", "Say how the live cluster differs from a recipe."),
     "catalogue": ("muster.cli.catalogue:catalogue", "Check a catalogue layer, or push it to a registry."),
     "baseline": ("muster.cli.baseline:baseline", "Print the object that keeps a cluster on its recipe."),
+    "certify": ("muster.cli.certify:certify", "Prove that nodes and links do the work; name what does not."),
     "nodes": ("muster.cli.nodes:nodes", "The fleet, one line a node."),
     "node": ("muster.cli.nodes:node", "Explain one node; hold, release, approve, retry, retire it."),
     "goodput": ("muster.cli.goodput:goodput", "Where the node-hours went, by cause."),

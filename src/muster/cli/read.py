@@ -22,7 +22,7 @@ CHUNK_BYTES = 64 * 1024
 @click.option(
     "--context",
     "context_file",
-    help="YAML told beside the text: expected_gpus, observed_gpus, gpus, code, suspect, ...",
+    help="YAML told beside the text (expected_gpus, nics_per_node, world_size, ...): docs/how-to/read-a-log.md.",
 )
 @format_option
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
@@ -30,7 +30,9 @@ def read(kind: str | None, context_file: str | None, output: Format, files: tupl
     """Say what a log means: faults, evidence, what to do.
 
     Several files are taken together; '-' is standard input. Kernel logs in any form (dmesg, /dev/kmsg, journalctl,
-    syslog), Fabric Manager logs, PCIe bandwidth lines, and tables of XID events.
+    syslog), Fabric Manager logs, PCIe bandwidth lines, tables of XID events; nccl-tests, nvbandwidth, pairs of nodes,
+    library versions; dcgmi diag, NVLink states; NCCL logs, NCCL RAS, torch watchdogs; training logs and reports of
+    slow ranks.
     """
     from muster.read import formats
 

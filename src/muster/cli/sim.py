@@ -202,7 +202,7 @@ def _welcome(options: _Options, url: str, path: Path, clock: ScaledClock) -> Non
             "",
             "No controller runs. Start one; MUSTER_CLOCK lets it live in the simulated time:",
             "",
-            f"  muster controller run --kubeconfig {path}",
+            f"  muster controller run --test-runner pods --kubeconfig {path}",
         ]
     click.echo("\n".join([*lines, ""]))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from muster.certify.controller import CertificationController
+from muster.certify.controller import CertificationController, MakeRunner
 from muster.certify.runners.test_pod import DEFAULT_IMAGE
 from muster.clock import Clock, ScaledClock
 from muster.controller.baseline_controller import BaselineController, Compare
@@ -49,13 +49,15 @@ class ControllerProcess:
         certifications: Callable[[KubeApi, Clock], Controller] | None = None,
         lease_s: float = LEASE_S,
         test_image: str = DEFAULT_IMAGE,
+        make_runner: MakeRunner | None = None,
         observer: ControllerObserver | None = None,
         compare: Callable[[KubeApi], Compare] | None = None,
     ) -> None:
         """`api_factory` makes a client; it is called twice, so that a busy controller cannot delay the election.
 
         `identity` must be unique among the processes. `tell` receives one line for each transition of a node,
-        `observer` what metrics are made of. `test_image` is what test pods run.
+        `observer` what metrics are made of. Tests are carried out by what `make_runner` gives, without it as pods of
+        `test_image`.
         Baselines are watched where `compare` says how the cluster is compared with one.
         """
         self._observer = observer or ControllerObserver()
@@ -65,6 +67,7 @@ class ControllerProcess:
         self._identity = identity
         self._tell = tell
         self._test_image = test_image
+        self._make_runner = make_runner
         self._certifications = certifications or self._certification_controller
         self._compare = compare
         self._nodes: NodeController | None = None
@@ -138,7 +141,9 @@ class ControllerProcess:
             self._observer.leads(False)
 
     def _certification_controller(self, api: KubeApi, clock: Clock) -> Controller:
-        return CertificationController(api, clock, image=self._test_image, observer=self._observer)
+        return CertificationController(
+            api, clock, image=self._test_image, observer=self._observer, make_runner=self._make_runner
+        )
 
     async def _holds(self, token: int) -> bool:
         """Whether the lease still names us in the same term: asked of the API server, not of memory."""

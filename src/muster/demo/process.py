@@ -102,7 +102,16 @@ class _Keeper:
             await asyncio.sleep(RESTART_S)
 
     async def _one(self, number: int) -> int:
-        command = ["-m", "muster.cli.main", "controller", "run", "--kubeconfig", str(self._kubeconfig)]
+        command = [
+            "-m",
+            "muster.cli.main",
+            "controller",
+            "run",
+            "--test-runner",
+            "pods",
+            "--kubeconfig",
+            str(self._kubeconfig),
+        ]
         with self._log.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,

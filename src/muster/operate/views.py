@@ -282,7 +282,9 @@ def _passed_tests(
     result: NodeResult, runs: Sequence[RunRecord], digests: Mapping[str, str]
 ) -> tuple[CertifiedTest, ...]:
     """The tests that the node took part in and that passed, with the numbers it reached, sorted by name."""
-    names = sorted({r.test for r in runs if result.name in r.nodes and r.outcome in (Outcome.PASS, Outcome.WARN)})
+    # Older certifications tell it only by their runs.
+    seen = {r.test for r in runs if result.name in r.nodes and r.outcome in (Outcome.PASS, Outcome.WARN)}
+    names = result.tests or tuple(sorted(seen))
     return tuple(
         CertifiedTest(
             name=name,

@@ -24,6 +24,13 @@ def subject(entity: Mapping[str, Any]) -> str:
     elif kind in ("nvswitch", "nvswitch-port"):
         port = entity.get("port", entity.get("link"))
         text = f"NVSwitch {where or 'of unknown address'}" + (f" port {port}" if port is not None else "")
+    elif kind == "link":
+        ends = [str(end) for end in entity.get("between") or ()]
+        text = f"the path between {ends[0]} and {ends[1]}" if len(ends) == 2 else "the path"
+    elif kind == "job":
+        text = f"job {entity['name']}" if entity.get("name") else "the job"
+    elif kind == "process":
+        text = f"process {entity['pid']}" if entity.get("pid") is not None else "the process"
     else:
         text = f"{kind.replace('-', ' ')} {where or 'of unknown name'}"
     return f"{text} on {entity['node']}" if entity.get("node") else text

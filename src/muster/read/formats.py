@@ -1,11 +1,13 @@
-"""The formats that `muster read` knows, in one table. A further format is one module and one row here."""
+"""The formats that `muster read` knows, in one table. A further format is one module and one row in the table of its package."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from muster.errors import BadInputError
+from muster.read import bandwidth, collectives, diagnostics, training
+from muster.read.format import Format
 from muster.read.kernel import logs
 from muster.read.report import Report
 from muster.read.source import Context, Input, holds_text
@@ -14,18 +16,11 @@ from muster.read.tables import events, peers, rollout
 LEAST_SCORE = 0.3
 """Below this an input is not recognised; better a question than a wrong reading."""
 
-
-@dataclass(frozen=True)
-class Format:
-    """`kinds`: what `--kind` may say for it. `detect`: how sure the format is of a sample, 0 to 1."""
-
-    name: str
-    kinds: tuple[str, ...]
-    detect: Callable[[bytes], float]
-    parse: Callable[[Sequence[Input], Context], Report]
-
-
 FORMATS: tuple[Format, ...] = (
+    *bandwidth.FORMATS,
+    *diagnostics.FORMATS,
+    *collectives.FORMATS,
+    *training.FORMATS,
     Format("event list", (events.KIND,), events.score, events.parse),
     Format("rates per version", (rollout.KIND,), rollout.score, rollout.parse),
     Format("counts per node", (peers.KIND,), peers.score, peers.parse),

@@ -116,9 +116,11 @@ class Verdict:
     result: Result
     reason: str
     message: str = ""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """What the verdict rests on or lacks (`min_peers`, `confidence`, `comparable_to`)."""
 
     def plain(self) -> dict[str, Any]:
-        plain = {"of": self.of, "result": self.result.value, "reason": self.reason}
+        plain = {"of": self.of, "result": self.result.value, "reason": self.reason, **self.more}
         return plain | ({"message": self.message} if self.message else {})
 
 

@@ -27,6 +27,8 @@ CONTROLLER_LEASE = "muster-controller"
 
 CERTIFICATION_LABEL = "muster.dev/certification"
 RUN_LABEL = "muster.dev/run"
+WORKERS_LABEL = "muster.dev/workers"
+"""On everything that keeps the workers of a certification: their common name."""
 RUN_SPEC_ANNOTATION = "muster.dev/run-spec"
 REQUESTS_ANNOTATION = "muster.dev/requests"
 """On a Certification: JSON, node -> {episode, since, fingerprint, bootId}: for what it was asked."""

@@ -82,7 +82,7 @@ def _manifest(info: KindInfo) -> Schema:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "subresources": {"status": {}},
+                    **({"subresources": {"status": {}}} if "status" in info.model.__struct_fields__ else {}),
                     "additionalPrinterColumns": [column.manifest() for column in info.columns],
                     "schema": {"openAPIV3Schema": _root(info)},
                 }
@@ -101,9 +101,10 @@ def _root(info: KindInfo) -> Schema:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": _value(fields["spec"].type, defaults=True),
-            "status": _value(fields["status"].type, defaults=False),
         },
     }
+    if "status" in fields:
+        schema["properties"]["status"] = _value(fields["status"].type, defaults=False)
     if fields["spec"].required:
         schema["required"] = ["spec"]
     if info.model in ROOT_RULES:

@@ -16,6 +16,8 @@ from muster.resources.baseline import MAX_LISTED, Baseline, BaselineSpec, Baseli
 from muster.resources.certification import (
     Certification,
     CertificationBudget,
+    CertificationPart,
+    CertificationPartSpec,
     CertificationSpec,
     CertificationStatus,
     LinkResult,
@@ -121,6 +123,16 @@ KINDS: tuple[KindInfo, ...] = (
         ),
     ),
     KindInfo(
+        CertificationPart,
+        "certificationparts",
+        "mpart",
+        (
+            Column("Certification", ".spec.certification"),
+            Column("Number", ".spec.number", "integer"),
+            AGE,
+        ),
+    ),
+    KindInfo(
         Repair,
         "repairs",
         "mrepair",
@@ -184,7 +196,16 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], dict[str, Any]] = {
     (BaselineSpec, "interval_s"): {**_POSITIVE, "maximum": 86400},
     (BaselineStatus, "assertions"): {"maxItems": MAX_LISTED},
     (BaselineStatus, "drifts"): {"maxItems": MAX_LISTED},
-    (CertificationSpec, "nodes"): {**_NODES, "minItems": 1},
+    (CertificationSpec, "nodes"): _NODES,
+    (CertificationSpec, "node_selector"): _SELECTOR,
+    (CertificationSpec, "tests"): {"maxItems": 64},
+    (CertificationSpec, "custom_tests"): {"maxItems": 64},
+    (CertificationSpec, "floors"): {"maxProperties": 64},
+    (CertificationPartSpec, "certification"): _NAME,
+    (CertificationPartSpec, "number"): {"minimum": 0},
+    (CertificationPartSpec, "runs"): {"maxItems": 20_000},
+    (CertificationPartSpec, "details"): {"maxItems": 20_000},
+    (CertificationPartSpec, "nodes"): {"maxItems": MAX_NODES},
     (CertificationSpec, "partners"): _NODES,
     (CertificationSpec, "profile"): _NAME,
     (CertificationBudget, "max_rounds"): {"minimum": 1},
@@ -236,6 +257,7 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], dict[str, Any]] = {
 
 RULES: dict[type[msgspec.Struct], tuple[CelRule, ...]] = {
     RepairSpec: (CelRule("self == oldSelf", "a repair never changes; create another one"),),
+    CertificationPartSpec: (CelRule("self == oldSelf", "a part of a certification never changes"),),
     FaultPolicySpec: (
         CelRule(
             "!has(self.rules) || self.rules.all(r, self.rules.exists_one(s, s.name == r.name))",

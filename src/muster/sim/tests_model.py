@@ -34,7 +34,12 @@ WATCHDOG_S = 120.0
 DEGRADED_LINKS, ALL_LINKS = 8, 18
 
 NODE_TESTS = ("host", "gpu-burn", "gpu-memory", "nvlink-loopback", "nic-loopback", "storage", "dcgm-diag")
-GROUP_TESTS = ("pair", "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "train")
+NETWORK_TESTS = ("pair-net", "pair-rail", "all-to-all-net")
+"""Run past NVLink between nodes."""
+GROUP_TESTS = (
+    *("pair", "point-to-point", "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "train"),
+    *NETWORK_TESTS,
+)
 DURATION_S: Mapping[str, float] = {
     "host": 25.0,
     "gpu-burn": 120.0,
@@ -44,6 +49,10 @@ DURATION_S: Mapping[str, float] = {
     "storage": 60.0,
     "dcgm-diag": 300.0,
     "pair": 60.0,
+    "pair-net": 60.0,
+    "pair-rail": 60.0,
+    "point-to-point": 60.0,
+    "all-to-all-net": 120.0,
     "all-reduce": 120.0,
     "all-gather": 120.0,
     "reduce-scatter": 120.0,
@@ -220,8 +229,12 @@ def _nominal(test: str, nodes: int) -> float:
     ranks = nodes * GPUS_PER_NODE
     leaving = NETWORK_LIMIT_GBPS * (ranks - 1) / (ranks - GPUS_PER_NODE) if nodes > 1 else NODE_ALL_REDUCE_GBPS
     match test:
-        case "all-to-all":
+        case "all-to-all" | "all-to-all-net":
             return leaving
+        case "pair-rail":
+            return ALL_REDUCE_GBPS / GPUS_PER_NODE  # a NIC for each GPU
+        case "point-to-point":
+            return NETWORK_LIMIT_GBPS
         case "train":
             return 0.35
         case "all-gather" | "reduce-scatter":
@@ -238,14 +251,17 @@ def _slowest(world: World, spec: RunSpec) -> float:
         if defect.kind is DefectKind.BAD_LINK:
             if members.issuperset(defect.nodes()) and _uses_link(spec, defect):
                 rate = min(rate, defect.factor)
-        elif defect.node in members and defect.kind in (DefectKind.SLOW_NODE, DefectKind.DEGRADED_NVLINK):
+        elif defect.node in members and (
+            defect.kind is DefectKind.SLOW_NODE
+            or (defect.kind is DefectKind.DEGRADED_NVLINK and spec.test not in NETWORK_TESTS)
+        ):
             rate = min(rate, defect.factor)
     return rate
 
 
 def _uses_link(spec: RunSpec, link: Defect) -> bool:
     """All-to-all exercises every pair of nodes; a ring only neighbours in rank order."""
-    if spec.test == "all-to-all":
+    if spec.test in ("all-to-all", "all-to-all-net"):
         return True
     distance = abs(spec.nodes.index(link.node) - spec.nodes.index(link.peer))
     return distance in (1, len(spec.nodes) - 1)

@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from muster.certify.isolation import narrowing
-from muster.certify.isolation.evidence import Pair, pair_of
 from muster.certify.isolation.group import Group
+from muster.certify.isolation.layers import FLEET_PAIRS, Layers, Subject
 from muster.certify.isolation.plan import Cell, Plan, PlannedRun, Request, Role
 from muster.certify.isolation.screening import Screening
+from muster.certify.isolation.shared import Part
+from muster.certify.isolation.tallies import Pair, pair_of
 from muster.resources.certification import Outcome, RunRecord
 
+NO_LAYERS = Layers()
 FILLERS_BELOW = 4
 """Partners join the group tests when fewer targets than this are good: a group of one proves nothing."""
 
@@ -26,6 +29,8 @@ class CellState:
     screening: Screening
     groups: tuple[Group, ...] = ()
     """One per group test that was begun, in the order of the plan; only the last can be unfinished."""
+    layers: Layers = NO_LAYERS
+    """Runs of what failed over fewer layers, once everything else is known."""
 
     @classmethod
     def begin(cls, plan: Plan, cell: Cell, seed: str) -> CellState:
@@ -56,9 +61,60 @@ class CellState:
         if self._screening_requests:
             return self._screening_requests
         if not self.groups or self.groups[-1].done:
-            return ()
+            return self._layer_requests
         pair = self.screening.plan.pair_test()
         return narrowing.requests(self.groups[-1], pair.name if pair else "")
+
+    @property
+    def rails(self) -> int:
+        """NICs per node that a rail test can take one at a time."""
+        return self.screening.cell.rails or self.screening.cell.gpus
+
+    @cached_property
+    def subjects(self) -> tuple[Subject, ...]:
+        """What is known to fail in pairs, and may be looked at layer by layer; nodes first."""
+        screening, pair = self.screening, self.screening.plan.pair_test()
+        if pair is None or not any(t.variant_of == pair.name for t in screening.plan.tests):
+            return ()
+        fleet = self.fleet_pairs
+        if fleet:
+            return fleet
+        network = screening.judgement.network_only
+        found = [
+            Subject((name,), pair.name, screening.fail_rate(name), name in network)
+            for name in sorted(screening.condemned)
+            if screening.pair_failed(name)
+        ]
+        paths = list(screening.bad_links)
+        for shared in screening.bad_shared:
+            paths += screening.judgement.shared_runs[shared].failed[:2]
+        return (*found, *(Subject(path, pair.name) for path in paths))
+
+    @cached_property
+    def fleet_pairs(self) -> tuple[Subject, ...]:
+        """Disjoint failed pairs where none passed, in the cell or between its domains: one layer for everybody?"""
+        screening, pair = self.screening, self.screening.plan.pair_test()
+        spine = next((s for s in screening.bad_shared if s.part is Part.SPINE), None)
+        if pair is None or (spine is None and any(screening.pairs.passes.values())):
+            return ()
+        failed = screening.judgement.shared_runs[spine].failed if spine is not None else screening.pairs.failed
+        chosen: list[Pair] = []
+        busy: set[str] = set(screening.condemned) | set(screening.given_up)
+        for a, b in failed:
+            if a not in busy and b not in busy and len(chosen) < FLEET_PAIRS:
+                busy.update((a, b))
+                chosen.append((a, b))
+        return tuple(Subject(path, pair.name) for path in chosen)
+
+    @cached_property
+    def _layer_requests(self) -> tuple[Request, ...]:
+        if not self.subjects:
+            return ()
+        lost = frozenset(self.screening.given_up)
+        subjects = [s for s in self.subjects if not lost.intersection(s.nodes)]
+        avoid = frozenset(self.screening.bad_links)
+        proven = () if self.fleet_pairs else self.good
+        return self.layers.requests(self.screening.plan, subjects, self.rails, proven, avoid)
 
     def settled(self, seed: str) -> CellState:
         """Take every step that needs no run: continue the group test, begin the next one."""
@@ -69,7 +125,7 @@ class CellState:
         while True:
             if state.groups and not state.groups[-1].done:
                 lost = frozenset(state.groups[-1].order).difference(state.good)
-                group = narrowing.resume(state.groups[-1], state.screening.bad_links, lost)
+                group = narrowing.resume(state.groups[-1], state.screening.bad_links, lost, state.screening.apart)
                 state = replace(state, groups=(*state.groups[:-1], group))
                 if not group.done:
                     return state
@@ -82,6 +138,8 @@ class CellState:
                 state.screening.bad_links,
                 state.screening.grid,
                 limits.group,
+                state.screening.apart,
+                state.screening.domains,
             )
             state = replace(state, groups=(*state.groups, group))
 
@@ -93,17 +151,24 @@ class CellState:
         wasted: list[str] = []
         wasted_pairs: list[Pair] = []
         unmeasured = False
+        layers = self.layers
+        numbers: list[tuple[str, str, float]] = []
         for run in runs:
             record = records.get(run.id)
             passed = _passed(record)
+            if self.screening.plan.test(run.test).variant_of:
+                layers = layers.after(run, self.subjects, passed)
+                continue
             if passed is None:
                 wasted += _who_wasted(run, record)
                 wasted_pairs += [pair_of(*run.nodes)] if len(run.nodes) == 2 else []
                 unmeasured |= record is not None and record.value is not None
             match run.role:
                 case Role.LOCAL:
+                    if passed is not None and record is not None and record.value and record.value > 0:
+                        numbers.append((run.nodes[0], run.test, record.value))
                     local += [] if passed is None else [(run.nodes[0], run.test, passed)]
-                case Role.SCREEN | Role.PARTNER | Role.RERUN:
+                case Role.SCREEN | Role.PARTNER | Role.RERUN | Role.SHARED:
                     pairs += [] if passed is None else [(run.nodes[0], run.nodes[1], passed)]
                 case Role.CANDIDATE:
                     is_pair = passed is not None and self._is_pair_test(run.test)
@@ -111,7 +176,7 @@ class CellState:
                     grouped[run.nodes] = passed
                 case _:
                     grouped[run.nodes] = passed
-        screening = self.screening.after(local, pairs, wasted, wasted_pairs)
+        screening = self.screening.after(local, pairs, wasted, wasted_pairs, numbers)
         for nodes, passed in sorted(grouped.items()):
             if passed and len(nodes) > 2 and self._sees_links(self.groups[-1].test):
                 screening = screening.with_group_pass(nodes)
@@ -121,7 +186,7 @@ class CellState:
             if group.pointing and group.candidates != groups[-1].candidates:
                 screening = screening.with_group_fails(group.candidates, group.pointing)
             groups = (*groups[:-1], group)
-        return replace(self, screening=screening, groups=groups)
+        return replace(self, screening=screening, groups=groups, layers=layers)
 
     def without(self, node: str, why: str) -> CellState:
         """The state with `node` withdrawn."""

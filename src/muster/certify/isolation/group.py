@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from muster.certify.isolation.evidence import Pair, pair_of
 from muster.certify.isolation.likelihood import Grid
+from muster.certify.isolation.tallies import Pair, pair_of
+
+Apart = tuple[frozenset[str], frozenset[str]]
 
 
 class Step(Enum):
@@ -42,11 +44,15 @@ class Group:
     limit: float
     """Ratio at which a node that fails only in groups is condemned."""
     grid: Grid
+    domains: Mapping[str, str] = field(default_factory=dict)
+    """Failure domain by node; empty or missing where unknown."""
     step: Step = Step.CONFIRM
     sets: tuple[tuple[str, ...], ...] = ()
     """Sets still to be confirmed, the first one now."""
     links: tuple[Pair, ...] = ()
     """Bad links known: never together in a set."""
+    apart: tuple[Apart, ...] = ()
+    """Two and two sets of nodes with something broken between them: never together in a set."""
     fails: int = 0
     passes: int = 0
     attempt: int = 0
@@ -91,9 +97,25 @@ class Group:
 
 
 def cover_sets(
-    order: Sequence[str], links: Sequence[Pair], confirmed: Sequence[frozenset[str]]
+    order: Sequence[str], links: Sequence[Pair], confirmed: Sequence[frozenset[str]], apart: Sequence[Apart] = ()
 ) -> tuple[tuple[str, ...], ...]:
-    """Sets that hold every node and every pair of `order` but the bad links, less those inside a confirmed set."""
+    """Sets that hold every node and every pair of `order` but the bad links, less those inside a confirmed set.
+
+    No set holds nodes of both sides of an entry of `apart`.
+    """
+    blocks = [tuple(order)]
+    for one, other in apart:
+        halves: list[tuple[str, ...]] = []
+        for block in blocks:
+            both = bool(one.intersection(block)) and bool(other.intersection(block))
+            parts = [tuple(n for n in block if n not in side) for side in (other, one)] if both else [block]
+            halves += [part for part in parts if part not in halves]
+        blocks = [b for b in halves if not any(b != c and set(b) <= set(c) for c in halves)]
+    sets = [members for block in blocks for members in _cover_block(block, links)]
+    return tuple(s for s in dict.fromkeys(sets) if len(s) >= 2 and not any(c.issuperset(s) for c in confirmed))
+
+
+def _cover_block(order: Sequence[str], links: Sequence[Pair]) -> list[tuple[str, ...]]:
     inside = [pair for pair in links if pair[0] in order and pair[1] in order]
     ends = _vertex_cover(order, inside)
     sets = [tuple(name for name in order if name not in ends)]
@@ -101,7 +123,7 @@ def cover_sets(
         beside = {a if b == end else b for a, b in inside if end in (a, b)}
         sets.append(tuple(name for name in order if name == end or (name not in ends and name not in beside)))
     sets += [(a, b) for i, a in enumerate(ends) for b in ends[i + 1 :] if pair_of(a, b) not in inside]
-    return tuple(s for s in sets if len(s) >= 2 and not any(c.issuperset(s) for c in confirmed))
+    return sets
 
 
 def quarter_pairs(members: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -126,6 +148,38 @@ def _vertex_cover(order: Sequence[str], links: Sequence[Pair]) -> tuple[str, ...
         ends.append(worst)
         open_links = [pair for pair in open_links if worst not in pair]
     return tuple(ends)
+
+
+def pairs_outside(group: Group, nodes: Sequence[str]) -> list[Pair]:
+    """Each of `nodes` with a partner of another domain, none of them used twice, and no pair that was tried.
+
+    What fails whole groups may be a NIC, or the way out of a domain, that pairs inside the domain do not use.
+    """
+    inside = frozenset(nodes)
+    free = [name for name in group.sets[0] if name not in inside]
+    chosen: list[Pair] = []
+    used: dict[str, int] = {}
+    for name in nodes:
+        home = group.domains.get(name, "")
+        away = [m for m in free if home and group.domains.get(m, "") not in ("", home)]
+        fresh = [m for m in away if pair_of(name, m) not in (*group.tried, *group.links)]
+        mate = min(fresh, key=lambda m: used.get(group.domains[m], 0), default=None)
+        if mate is not None:
+            used[group.domains[mate]] = used.get(group.domains[mate], 0) + 1
+            free.remove(mate)
+            chosen.append(pair_of(name, mate))
+    return chosen
+
+
+def whole_domains(group: Group, nodes: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Of `nodes`, those that are three or more, and at least half, of their domain in the group; by domain."""
+    found: dict[str, tuple[str, ...]] = {}
+    for domain in sorted({group.domains.get(name, "") for name in nodes} - {""}):
+        members = [name for name in group.order if group.domains.get(name, "") == domain]
+        named = tuple(name for name in nodes if group.domains.get(name, "") == domain)
+        if len(named) >= 3 and 2 * len(named) >= len(members) and len(members) < len(group.order):
+            found[domain] = named
+    return found
 
 
 def split_runs(group: Group) -> list[tuple[tuple[str, ...], int, int]]:

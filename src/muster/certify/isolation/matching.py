@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from muster.certify.isolation.evidence import Pair, PairEvidence
+from muster.certify.isolation.tallies import Pair, PairEvidence
 
 
 def along_topology(names: Sequence[str], domains: Mapping[str, str]) -> list[Pair]:
@@ -23,13 +23,17 @@ def along_topology(names: Sequence[str], domains: Mapping[str, str]) -> list[Pai
     return pairs
 
 
-def untested_pairs(tested: PairEvidence, names: Sequence[str]) -> list[Pair]:
-    """Pairs that have no conclusive run yet, taken greedily in the order of `names`."""
+def untested_pairs(
+    tested: PairEvidence, names: Sequence[str], apart: Callable[[str, str], bool] = lambda _a, _b: False
+) -> list[Pair]:
+    """Pairs that have no conclusive run yet and are not `apart`, taken greedily in the order of `names`."""
     pairs: list[Pair] = []
     waiting = list(names)
     while len(waiting) > 1:
         first = waiting.pop(0)
-        index = next((i for i, name in enumerate(waiting) if not tested.tested(first, name)), None)
+        index = next(
+            (i for i, name in enumerate(waiting) if not tested.tested(first, name) and not apart(first, name)), None
+        )
         if index is not None:
             pairs.append((first, waiting.pop(index)))
     return pairs

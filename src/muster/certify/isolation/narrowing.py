@@ -20,19 +20,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from muster.certify.isolation.evidence import Pair, pair_of
 from muster.certify.isolation.group import (
+    Apart,
     Group,
     Item,
     Step,
     Tallied,
     cover_sets,
     filler_blocks,
+    pairs_outside,
     quarter_pairs,
     split_runs,
+    whole_domains,
 )
 from muster.certify.isolation.likelihood import Grid, evidence, spurious_rate
 from muster.certify.isolation.plan import Request, Role
+from muster.certify.isolation.tallies import Pair, pair_of
 
 MAX_ATTEMPTS = 6
 """Times a failing set is narrowed before it is left unresolved."""
@@ -47,10 +50,26 @@ UNSEEN = 0.01
 """Probability that a proven filler, or a link to it, fails a run; added to the spurious rate."""
 
 
-def start(test: str, order: Sequence[str], links: Sequence[Pair], grid: Grid, limit: float) -> Group:
-    """The state before the first group run over `order`; bad `links` known from pairs are kept apart."""
-    group = Group(test=test, order=tuple(order), limit=limit, grid=grid, links=tuple(links))
-    return _next_set(replace(group, sets=cover_sets(group.order, group.links, ())))
+def start(
+    test: str,
+    order: Sequence[str],
+    links: Sequence[Pair],
+    grid: Grid,
+    limit: float,
+    apart: Sequence[Apart] = (),
+    domains: Mapping[str, str] | None = None,
+) -> Group:
+    """The state before the first group run over `order`; bad `links` and what is `apart` are never together."""
+    group = Group(
+        test=test,
+        order=tuple(order),
+        limit=limit,
+        grid=grid,
+        domains=domains or {},
+        links=tuple(links),
+        apart=tuple(apart),
+    )
+    return _next_set(replace(group, sets=cover_sets(group.order, group.links, (), group.apart)))
 
 
 # --- the next runs ---
@@ -230,11 +249,13 @@ def _leaves(group: Group) -> Group:
             nodes += [group.labels[n] for n in item.nodes]
     fresh = tuple(p for p in dict.fromkeys(pairs) if p not in group.links)
     open_nodes = tuple(n for n in dict.fromkeys(nodes) if n not in group.bad)
+    outside = pairs_outside(group, open_nodes)
     return replace(
         group,
-        step=Step.CANDIDATES if fresh else Step.SCALE,
+        step=Step.CANDIDATES if fresh or outside else Step.SCALE,
         pointing=group.agreed + group.fails if len(group.items) == 1 and fresh else 0,
-        candidates=fresh,
+        candidates=(*fresh, *outside),
+        tried=(*group.tried, *outside),
         size=max(2, len(group.labels) // (2 * len(group.items))),
         scale={n: Tallied() for n in open_nodes},
         scale_open=open_nodes,
@@ -250,7 +271,7 @@ def _after_scale(group: Group, results: Mapping[tuple[str, ...], bool | None]) -
         # Twice without a pass: the fillers prove nothing, so neither do runs of suspects among them.
         group = replace(group, wasted=group.wasted + 1)
         return replace(group, scale_open=(), wasted=0) if group.wasted >= 2 else group
-    tallies, bad, still = dict(group.scale), dict(group.scale_verdicts), list(group.scale_open)
+    tallies, still = dict(group.scale), list(group.scale_open)
     conclusive = False
     for nodes, ok in sorted(results.items()):
         if ok is None or nodes[0] not in group.scale_open:
@@ -258,16 +279,35 @@ def _after_scale(group: Group, results: Mapping[tuple[str, ...], bool | None]) -
         conclusive = True
         name, known = nodes[0], tallies[nodes[0]]
         tallies[name] = Tallied(known.fails + (not ok), known.passes + ok)
-        if ok:
+        if ok or tallies[name].fails == len(filler_blocks(fillers, group.size)):
             still.remove(name)
-        elif tallies[name].fails == len(filler_blocks(fillers, group.size)):
-            still.remove(name)
-            if scale_ratio(group.grid, tallies[name]) >= group.limit:
-                bad[name] = tallies[name]
     wasted = 0 if conclusive else group.wasted + 1
     if wasted > MAX_WASTED:
         still = []
-    return replace(group, scale=tallies, scale_open=tuple(still), scale_verdicts=bad, wasted=wasted)
+    group = replace(group, scale=tallies, scale_open=tuple(still), wasted=wasted)
+    return group if still else _with_scale_verdicts(group, len(filler_blocks(fillers, group.size)))
+
+
+def _with_scale_verdicts(group: Group, runs: int) -> Group:
+    """Condemn the nodes that failed with all fillers, unless a domain they share explains that as well."""
+    named = [
+        name
+        for name, tally in group.scale.items()
+        if tally.fails == runs and not tally.passes and scale_ratio(group.grid, tally) >= group.limit
+    ]
+    domains = whole_domains(group, named)
+    shadowed = {name for members in domains.values() for name in members}
+    bad = {**group.scale_verdicts, **{name: group.scale[name] for name in named if name not in shadowed}}
+    if shadowed:
+        group = _next_set(
+            replace(group, unresolved=(*group.unresolved, *domains.values()), sets=_without(group, shadowed))
+        )
+    return replace(group, scale_verdicts=bad)
+
+
+def _without(group: Group, names: set[str]) -> tuple[tuple[str, ...], ...]:
+    sets = [tuple(n for n in members if n not in names) for members in group.sets]
+    return tuple(s for s in sets if len(s) >= 2 and not any(c.issuperset(s) for c in group.confirmed))
 
 
 def scale_ratio(grid: Grid, tally: Tallied) -> float:
@@ -275,8 +315,8 @@ def scale_ratio(grid: Grid, tally: Tallied) -> float:
     return evidence(grid, tally.fails, tally.passes, spurious_rate(0, 0) + UNSEEN)
 
 
-def resume(group: Group, links: Sequence[Pair], lost: frozenset[str]) -> Group:
-    """Continue once pairs are quiet. `links`: all bad links now; `lost`: nodes that are condemned or gone.
+def resume(group: Group, links: Sequence[Pair], lost: frozenset[str], apart: Sequence[Apart] = ()) -> Group:
+    """Continue once pairs are quiet. `links`, `apart`: all that is known now; `lost`: nodes condemned or gone.
 
     A set that holds something newly found is replaced by sets without it; a set that explains nothing new is narrowed
     again.
@@ -284,13 +324,15 @@ def resume(group: Group, links: Sequence[Pair], lost: frozenset[str]) -> Group:
     if group.done:
         return group
     gone = lost.union(group.bad)
-    learned = any(pair not in group.links for pair in links) or any(
-        name in gone for members in group.sets for name in members
+    learned = (
+        any(pair not in group.links for pair in links)
+        or any(sides not in group.apart for sides in apart)
+        or any(name in gone for members in group.sets for name in members)
     )
     if learned:
         order = tuple(name for name in group.order if name not in gone)
-        sets = cover_sets(order, tuple(links), group.confirmed)
-        return _next_set(replace(group, order=order, links=tuple(links), attempt=0, sets=sets))
+        sets = cover_sets(order, tuple(links), group.confirmed, apart)
+        return _next_set(replace(group, order=order, links=tuple(links), apart=tuple(apart), attempt=0, sets=sets))
     if group.step is Step.CANDIDATES and not group.candidates:
         return replace(group, step=Step.SCALE) if group.scale_open else _again(group)
     if group.step is Step.SCALE and not (group.scale_open and _scale_runs(group)):

@@ -26,6 +26,8 @@ class Role(StrEnum):
     """A suspect with a partner that is proven good."""
     RERUN = "rerun"
     """A failed pair whose ends pass elsewhere, again."""
+    SHARED = "shared"
+    """Another pair over the same trunk, or out of the same domain, as one that failed."""
     CONFIRM = "confirm"
     """Everything that is good so far, together."""
     SPLIT = "split"
@@ -34,6 +36,8 @@ class Role(StrEnum):
     SCALE = "scale"
     """A node that may fail only in large groups, among proven fillers."""
     CONTROL = "control"
+    LAYER = "layer"
+    """The same over fewer layers: with NVLink off, or over one NIC at a time."""
 
 
 class Member(Model, frozen=True, kw_only=True):
@@ -54,6 +58,8 @@ class Cell(Model, frozen=True, kw_only=True):
     gpus: int = 0
     targets: tuple[Member, ...]
     partners: tuple[Member, ...] = ()
+    rails: int = 0
+    """NICs per node that a rail test can take one at a time; 0: as many as GPUs."""
 
 
 class UntestedNode(Model, frozen=True, kw_only=True):
@@ -69,6 +75,10 @@ class Plan(Model, frozen=True, kw_only=True):
     tests: tuple[CatalogueTest, ...]
     matchings: int = 1
     weakest_rate: float = 0.8
+    expected_transport: str = ""
+    """Transport that runs over several nodes must use; empty: any."""
+    floors: dict[str, float] = {}
+    """Least values by test that replace the shipped ones."""
     budget: CertificationBudget = CertificationBudget()
     cells: tuple[Cell, ...]
     untested: tuple[UntestedNode, ...] = ()
@@ -77,10 +87,14 @@ class Plan(Model, frozen=True, kw_only=True):
         return tuple(t for t in self.tests if t.scope is Scope.NODE)
 
     def pair_test(self) -> CatalogueTest | None:
-        return next((t for t in self.tests if t.scope is Scope.PAIR), None)
+        return next((t for t in self.tests if t.scope is Scope.PAIR and not t.variant_of), None)
 
     def group_tests(self) -> tuple[CatalogueTest, ...]:
-        return tuple(t for t in self.tests if t.scope is Scope.GROUP)
+        return tuple(t for t in self.tests if t.scope is Scope.GROUP and not t.variant_of)
+
+    def variant_of(self, test: str, variant: str) -> CatalogueTest | None:
+        """The same measurement over fewer layers (`net`, `rail`), if the plan has it."""
+        return next((t for t in self.tests if t.variant_of == test and t.variant == variant), None)
 
     def test(self, name: str) -> CatalogueTest:
         return next(t for t in self.tests if t.name == name)
@@ -93,6 +107,7 @@ class Request:
     test: str
     nodes: tuple[str, ...]
     role: Role
+    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,6 +120,8 @@ class PlannedRun:
     nodes: tuple[str, ...]
     role: Role
     cell: int
+    variant: str = ""
+    """What of the test is run, for example `rail=3`; empty for the whole."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Node-local tests and pairs: which runs a cell needs next, and what its evidence says so far.
+"""Node-local tests and pairs: which runs a cell needs next.
 
 Every node goes its own way: while one repeats a failed local test, the others are paired. Per round a node takes part
 in at most one run. Suspects come first (each with a proven partner of its own), then failed pairs whose ends pass
@@ -9,24 +9,15 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from muster.certify.isolation.evidence import (
-    NODE_PRIOR,
-    PARTNER_PRIOR,
-    Judgement,
-    Pair,
-    PairEvidence,
-    Tally,
-    judge,
-    pair_of,
-)
-from muster.certify.isolation.likelihood import CLEARED, Grid, evidence, grid_for, spurious_rate
-from muster.certify.isolation.limits import Limits
+from muster.certify.isolation.findings import Findings, mate_in
 from muster.certify.isolation.matching import along_topology, passed_pairs, untested_pairs
-from muster.certify.isolation.plan import Cell, Plan, Request, Role
+from muster.certify.isolation.plan import Request, Role
+from muster.certify.isolation.probing import MOST_PROBES, SIBLINGS, pairs_over, wanted
+from muster.certify.isolation.tallies import Pair, PairEvidence, Tally, pair_of
 
 MAX_INCONCLUSIVE = 4
 """Runs without a usable outcome after which a node is given up."""
@@ -38,147 +29,15 @@ LINK_OPEN_FROM = 0.02
 """A link stays in question while it is at least this likely to make the next run of its pair fail."""
 
 
+END_CLEARED = 0.001
+"""An end of a failed pair is no rival of the link once its ratio fell to this."""
+
 NO_PAIRS = PairEvidence()
 
 
 @dataclass(frozen=True)
-class Screening:
-    """State of one cell as far as single nodes and pairs go. Dicts are never changed after construction."""
-
-    plan: Plan
-    cell: Cell
-    local: Mapping[tuple[str, str], Tally] = field(default_factory=dict)
-    """Tallies by (node, test)."""
-    pairs: PairEvidence = NO_PAIRS
-    inconclusive: Mapping[str, int] = field(default_factory=dict)
-    wasted: Mapping[Pair, int] = field(default_factory=dict)
-    """Runs of a pair without a usable outcome: others are tried first."""
-    given_up: Mapping[str, str] = field(default_factory=dict)
-    """Nodes that take no further part, with the reason in a sentence."""
-    seed_matchings: int = 0
-
-    @cached_property
-    def grid(self) -> Grid:
-        return grid_for(self.plan.weakest_rate)
-
-    @cached_property
-    def limits(self) -> Limits:
-        return Limits.of(self.plan)
-
-    @cached_property
-    def targets(self) -> tuple[str, ...]:
-        return tuple(m.name for m in self.cell.targets)
-
-    @cached_property
-    def partners(self) -> tuple[str, ...]:
-        return tuple(m.name for m in self.cell.partners)
-
-    @cached_property
-    def _borrowed(self) -> frozenset[str]:
-        return frozenset(self.partners)
-
-    @cached_property
-    def domains(self) -> Mapping[str, str]:
-        return {m.name: m.domain for m in (*self.cell.targets, *self.cell.partners)}
-
-    @cached_property
-    def judgement(self) -> Judgement:
-        priors = dict.fromkeys(self.targets, NODE_PRIOR) | dict.fromkeys(self.partners, PARTNER_PRIOR)
-        return judge(self.pairs, self.grid, priors)
-
-    # --- verdicts so far ---
-
-    @cached_property
-    def spurious_local(self) -> float:
-        """Spurious failure rate of local tests: failures of tests that passed on the same node count as chance."""
-        tallies = self.local.values()
-        by_chance = sum(min(t.fails, t.passes) for t in tallies)
-        return spurious_rate(by_chance, sum(t.passes for t in tallies) + by_chance)
-
-    def local_ratio(self, node: str, test: str) -> float:
-        tally = self.local.get((node, test), Tally())
-        return evidence(self.grid, tally.fails, tally.passes, self.spurious_local)
-
-    def local_done(self, node: str, test: str) -> bool:
-        """The test was passed, and failures that it may have had are put down to chance."""
-        tally = self.local.get((node, test), Tally())
-        return tally.passes > 0 and (tally.fails == 0 or self.local_ratio(node, test) <= CLEARED)
-
-    def local_failed(self, node: str) -> str:
-        """The local test that condemns the node, or an empty string."""
-        failed = (t.name for t in self.plan.local_tests() if self.local.get((node, t.name), Tally()).fails)
-        return next((name for name in failed if self.local_ratio(node, name) >= self.limits.local), "")
-
-    def pair_failed(self, node: str) -> bool:
-        """Condemned by pairs: enough evidence, and failures with two partners at least."""
-        ratio = self.judgement.nodes.get(node)
-        if ratio is None or ratio < self.limits.pair:
-            return False
-        return self._failed_mates[node] >= 2
-
-    @cached_property
-    def condemned(self) -> frozenset[str]:
-        """Nodes that are bad beyond the allowed error."""
-        return frozenset(
-            name for name in (*self.targets, *self.partners) if self.local_failed(name) or self.pair_failed(name)
-        )
-
-    @cached_property
-    def bad_links(self) -> tuple[Pair, ...]:
-        """Links that are bad beyond the allowed error while both ends are good, sorted."""
-        return tuple(
-            pair
-            for pair in self.pairs.failed
-            if self.judgement.links[pair] >= self.limits.link
-            and self.judgement.link_odds[pair] >= self.limits.link_odds
-            and all(end not in self.condemned and self.pairs.passes_without(end, _other(pair, end)) for end in pair)
-        )
-
-    @cached_property
-    def suspects(self) -> tuple[str, ...]:
-        return tuple(s for s in self.judgement.suspects() if self._in_play(s))
-
-    @cached_property
-    def _suspected(self) -> frozenset[str]:
-        return frozenset(self.suspects)
-
-    @cached_property
-    def _failed_mates(self) -> Mapping[str, int]:
-        counts: dict[str, int] = {}
-        for pair in self.pairs.failed:
-            for end in pair:
-                counts[end] = counts.get(end, 0) + 1
-        return counts
-
-    @cached_property
-    def proven(self) -> tuple[str, ...]:
-        """Nodes that may serve as partners of suspects: passed a pair and are not suspected; in plan order."""
-        return tuple(
-            name
-            for name in self._ready
-            if name not in self._suspected and (self.pairs.passes.get(name, 0) > 0 or name in self._borrowed)
-        )
-
-    def settled(self, node: str) -> bool:
-        """Good as far as single nodes and pairs tell: everything asked for was passed, nothing is suspected."""
-        if node in self.condemned or node in self.given_up or node in self._suspected:
-            return False
-        if not all(self.local_done(node, t.name) for t in self.plan.local_tests()) and node not in self._borrowed:
-            return False
-        return self.plan.pair_test() is None or node in self._borrowed or self.pairs.passes.get(node, 0) > 0
-
-    def _in_play(self, node: str) -> bool:
-        return node not in self.condemned and node not in self.given_up
-
-    @cached_property
-    def _ready(self) -> tuple[str, ...]:
-        """Nodes that passed their local tests and may be paired, in plan order."""
-        tests = self.plan.local_tests()
-        return tuple(
-            name
-            for name in (*self.targets, *self.partners)
-            if self._in_play(name) and (name in self._borrowed or all(self.local_done(name, t.name) for t in tests))
-        )
+class Screening(Findings):
+    """State of one cell as far as single nodes and pairs go, and what follows from it."""
 
     # --- the next runs ---
 
@@ -189,7 +48,8 @@ class Screening:
         if test is None:
             return tuple(runs)
         busy = {node for run in runs for node in run.nodes}
-        pairs = [*self._reruns(busy), *self._with_partners(busy), *self._matching(busy, rng)]
+        pairs = [*self._reruns(busy), *self._with_partners(busy)]
+        pairs += [*self._shared_probes(busy), *self._matching(busy, rng)]
         if not pairs and not runs:
             pairs = self._seed_matching(rng)
         return (*runs, *(Request(test.name, pair, role) for pair, role in pairs))
@@ -211,7 +71,7 @@ class Screening:
         for pair in self.pairs.failed:
             if pair in self.bad_links or not all(self._in_play(end) for end in pair):
                 continue
-            if not all(self.pairs.passes_without(end, _other(pair, end)) for end in pair):
+            if self.parted(*pair) or not all(self.pairs.passes_without(end, mate_in(pair, end)) for end in pair):
                 continue
             tally = self.pairs.tallies[pair]
             first = tally.fails + tally.passes == 1 and any(end in self._suspected for end in pair)
@@ -226,7 +86,11 @@ class Screening:
         """Repeat the pair, or rather test its ends elsewhere? Whatever is further from its limit."""
         against_chance = math.log(max(self.judgement.links[pair], 1.0)) / math.log(self.limits.link)
         against_ends = math.log(max(self.judgement.link_odds[pair], 1.0)) / math.log(self.limits.link_odds)
-        return against_chance <= against_ends or against_ends >= 1.0
+        return against_chance <= against_ends or against_ends >= 1.0 or not self._doubtful_ends(pair)
+
+    def _doubtful_ends(self, pair: Pair) -> list[str]:
+        """Ends that further partners could still say something about."""
+        return [end for end in pair if self.judgement.nodes.get(end, 0.0) > END_CLEARED]
 
     def _reruns(self, busy: set[str]) -> list[tuple[Pair, Role]]:
         """Open links that are repeated now."""
@@ -237,28 +101,48 @@ class Screening:
                 chosen.append((pair, Role.RERUN))
         return chosen
 
+    def _shared_probes(self, busy: set[str]) -> list[tuple[Pair, Role]]:
+        """Pairs that tell a bad link from a bad trunk, and a trunk from a way out of a domain."""
+        # Where only a trunk that fails now and then could still be meant instead, more pairs over it decide.
+        links = {
+            pair: MOST_PROBES if self.judgement.links[pair] >= self.limits.link else SIBLINGS
+            for pair in self.open_links
+        }
+        probes = wanted(links, self.judgement.shared, self.bad_shared, self.pairs, self.domains)
+        chosen: list[tuple[Pair, Role]] = []
+        for probe in probes:
+            free = [name for name in self._ready if name not in busy and name not in self._suspected]
+            free.sort(key=lambda name: len(self.pairs.mates.get(name, ())))
+            for pair in pairs_over(probe, free, self.pairs, self.domains):
+                busy.update(pair)
+                chosen.append((pair, Role.SHARED))
+        return chosen
+
     def _with_partners(self, busy: set[str]) -> list[tuple[Pair, Role]]:
         """Each suspect with its own proven partner, one that it was not tested with before if there is one."""
         chosen: list[tuple[Pair, Role]] = []
         free = [name for name in self.proven if name not in busy]
         use = {name: len(self.pairs.mates.get(name, ())) for name in free}
         ready = frozenset(self._ready)
-        ends = {end for pair in self.open_links for end in pair}
+        ends = {end for pair in self.open_links for end in self._doubtful_ends(pair)}
         for suspect in sorted({*self.suspects, *ends}, key=lambda s: (-self.judgement.nodes[s], s)):
             if suspect in busy or suspect not in ready:
                 continue
+            # Who failed outside its domain only is tested there; everybody else with the nearest.
+            outside = suspect in self.judgement.network_only
             best = min(
                 (
-                    (self._pair_runs(suspect, name), use[name], self._far(suspect, name), index)
+                    (self._pair_runs(suspect, name), use[name], self._far(suspect, name) is not outside, index)
                     for index, name in enumerate(free)
-                    if name not in busy and name != suspect and pair_of(suspect, name) not in self.bad_links
+                    if name not in busy
+                    and name != suspect
+                    and not self.parted(suspect, name)
+                    # Repeating a pair that failed before tells something about the link, and nothing about the node.
+                    and not self._failed_with(suspect, name)
                 ),
                 default=None,
             )
             if best is None:
-                continue
-            if best[0] > 0 and self._failed_with(suspect, free[best[3]]):
-                # Only a partner with whom it failed before is left; repeating that tells nothing about the node.
                 continue
             busy.update((suspect, free[best[3]]))
             chosen.append(((suspect, free[best[3]]), Role.PARTNER))
@@ -283,7 +167,7 @@ class Screening:
         chosen = along_topology(fresh, self.domains)
         matched = {name for pair in chosen for name in pair}
         left = [name for name in fresh if name not in matched]
-        chosen += untested_pairs(self.pairs, [*left, *again])
+        chosen += untested_pairs(self.pairs, [*left, *again], self.parted)
         taken = {name for pair in chosen for name in pair}
         spare = [name for name in self.proven if name not in busy and name not in taken]
         rng.shuffle(spare)
@@ -291,12 +175,14 @@ class Screening:
         for name in waiting:
             if name in taken or name in spare:
                 continue
-            untested = [m for m in spare if m not in taken and not self.pairs.tested(name, m)]
+            untested = [
+                m for m in spare if m not in taken and not self.pairs.tested(name, m) and not self.parted(name, m)
+            ]
             mate = min(untested, key=lambda m: self.wasted.get(pair_of(name, m), 0), default=None)
             if mate is not None:
                 taken.update((name, mate))
                 chosen.append((name, mate))
-        chosen += untested_pairs(self.pairs, [name for name in troubled if name not in taken])
+        chosen += untested_pairs(self.pairs, [name for name in troubled if name not in taken], self.parted)
         return [(pair, Role.SCREEN) for pair in chosen]
 
     def _wants_pair(self, name: str) -> bool:
@@ -338,8 +224,9 @@ class Screening:
         pairs: Iterable[tuple[str, str, bool]],
         inconclusive: Iterable[str],
         wasted_pairs: Iterable[Pair] = (),
+        numbers: Iterable[tuple[str, str, float]] = (),
     ) -> Screening:
-        """The state after one round: local runs (node, test, passed), pair runs (a, b, passed), wasted runs.
+        """The state after one round: local runs (node, test, passed), pair runs (a, b, passed), wasted runs, numbers.
 
         `inconclusive` names a node once for each wasted run that is counted for it.
         """
@@ -347,6 +234,9 @@ class Screening:
         for node, test, passed in local:
             known = tallies.get((node, test), Tally())
             tallies[node, test] = Tally(known.fails + (not passed), known.passes + passed)
+        measured = dict(self.numbers)
+        for node, test, value in numbers:
+            measured[node, test] = (*measured.get((node, test), ()), value)
         wasted = dict(self.inconclusive)
         pairs_wasted = dict(self.wasted)
         for pair in wasted_pairs:
@@ -359,6 +249,7 @@ class Screening:
         return replace(
             self,
             local=tallies,
+            numbers=measured,
             pairs=self.pairs.with_runs(pairs),
             inconclusive=wasted,
             wasted=pairs_wasted,
@@ -377,7 +268,3 @@ class Screening:
     def without(self, node: str, why: str) -> Screening:
         """The state with `node` out of the game."""
         return replace(self, given_up={**self.given_up, node: why})
-
-
-def _other(pair: Pair, end: str) -> str:
-    return pair[0] if pair[1] == end else pair[1]

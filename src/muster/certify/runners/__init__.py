@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 from muster.certify.catalogue import CatalogueTest
 from muster.certify.isolation.plan import PlannedRun
 from muster.certify.measure import RankEnd
+from muster.resources.certification import Pods
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Work:
     """GPUs to take on each node."""
     until: datetime
     """When the certification's time is up: runs that have not ended by then are given up."""
+    pods: Pods = field(default_factory=Pods)
+    """What the certification asks of its pods."""
 
 
 Tell = Callable[[str], Awaitable[None]]
@@ -46,4 +49,28 @@ class Runner(Protocol):
 
     async def clean(self, owner: Owner, keep: frozenset[str], blocked: Tell) -> None:
         """End everything of certifications of this name but the runs `keep` of `owner`, and see it gone."""
+        ...
+
+
+class FleetRunner(Runner, Protocol):
+    """What the certification controller asks of a runner that serves all certifications of a cluster."""
+
+    async def run(self) -> None:
+        """Watch for ever what runs in the cluster; must run beside everything else."""
+        ...
+
+    async def wait_synced(self) -> None:
+        """Return when everything that runs is known."""
+        ...
+
+    def certifications(self) -> tuple[str, ...]:
+        """Names of the certifications that something in the cluster still belongs to, sorted."""
+        ...
+
+    def nodes_of(self, certification: str) -> tuple[str, ...]:
+        """Nodes that it still uses, sorted."""
+        ...
+
+    def forget(self, certification: str) -> None:
+        """Nothing of the certification is under way here any more."""
         ...

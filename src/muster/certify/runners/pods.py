@@ -20,6 +20,7 @@ from muster.certify.measure import HowEnded, RankEnd
 from muster.certify.runners import Owner, Tell, Work
 from muster.certify.runners.test_pod import DEFAULT_IMAGE, STOP_S, TestPod, build, end_of, pod_name, project
 from muster.clock import Clock
+from muster.errors import BadInputError
 from muster.kube.api import (
     PODS,
     AlreadyExistsError,
@@ -29,7 +30,7 @@ from muster.kube.api import (
     NotFoundError,
 )
 from muster.kube.cache import WatchCache
-from muster.resources.base import CERTIFICATION_LABEL, SYSTEM_NAMESPACE
+from muster.resources.base import CERTIFICATION_LABEL, RUN_LABEL, SYSTEM_NAMESPACE
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class PodRunner:
             project,
             clock=clock,
             namespace=SYSTEM_NAMESPACE,
-            label_selector=CERTIFICATION_LABEL,
+            label_selector=f"{CERTIFICATION_LABEL},{RUN_LABEL}",
             on_change=self._changed,
         )
 
@@ -187,7 +188,12 @@ class PodRunner:
 
     async def _create(self, work: Work, one: _Tracked, rank: int) -> None:
         run = one.run
-        body = build(work.owner, run, rank, work.tests[run.test], work.gpus[run.nodes[rank]], self._image)
+        test, gpus = work.tests[run.test], work.gpus[run.nodes[rank]]
+        try:
+            body = build(work.owner, run, rank, test, gpus, self._image, work.pods)
+        except BadInputError as error:
+            one.refused[rank] = str(error)
+            return
         name = body["metadata"]["name"]
 
         async def act() -> None:
@@ -247,7 +253,7 @@ class PodRunner:
         if pod.owner_uid != work.owner.uid or pod.node != node:
             return RankEnd(node, HowEnded.DISTURBED, message=f"the pod {pod.name} is not of this certification")
         one.seen.add(rank)
-        return end_of(pod)
+        return end_of(pod, work.tests[one.run.test])
 
     def _next_look_s(self, work: Work, one: _Tracked, now: datetime) -> float:
         """Seconds until something about the run changes without an event."""

@@ -12,6 +12,7 @@ from muster.certify.catalogue import CatalogueTest
 from muster.certify.isolation.plan import PlannedRun
 from muster.certify.measure import HowEnded, RankEnd, parse_report
 from muster.certify.runners import Owner
+from muster.certify.runners.program_pods import end_of_program, program_spec
 from muster.kube.api import Object
 from muster.resources.base import (
     API_VERSION,
@@ -22,6 +23,7 @@ from muster.resources.base import (
     RUN_SPEC_ANNOTATION,
     SYSTEM_NAMESPACE,
 )
+from muster.resources.certification import Pods
 
 DEFAULT_IMAGE = f"muster-tests:{__version__}"
 STOP_S = 10
@@ -47,11 +49,19 @@ def pod_name(certification: str, run: str, rank: int) -> str:
     return f"{certification}-{run}-{rank}"
 
 
-def build(owner: Owner, run: PlannedRun, rank: int, test: CatalogueTest, gpus: int, image: str) -> Object:
-    """The pod for one rank. It takes every GPU of its node and stays although the node is held or cordoned."""
+def build(
+    owner: Owner, run: PlannedRun, rank: int, test: CatalogueTest, gpus: int, image: str, pods: Pods | None = None
+) -> Object:
+    """The pod for one rank. It takes every GPU of its node and stays although the node is held or cordoned.
+
+    `image` holds the programs; a test with a command brings its own. Raises BadInputError for `pods` that tolerate
+    everything.
+    """
     spec = {"run": run.id, "test": run.test, "nodes": list(run.nodes), "rank": rank}
+    if run.variant:
+        spec["variant"] = run.variant
     annotation = {"fieldRef": {"fieldPath": f"metadata.annotations['{RUN_SPEC_ANNOTATION}']"}}
-    return {
+    body: Object = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -86,6 +96,9 @@ def build(owner: Owner, run: PlannedRun, rank: int, test: CatalogueTest, gpus: i
             "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
         },
     }
+    if test.command:
+        body["spec"] |= program_spec(test, run.nodes, rank, pods or Pods(), gpus)
+    return body
 
 
 # Reading
@@ -218,8 +231,8 @@ def _trouble(status: _Status, states: list[_State]) -> str:
     return status.message
 
 
-def end_of(pod: TestPod) -> RankEnd | None:
-    """How the rank ended; None while it has not."""
+def end_of(pod: TestPod, test: CatalogueTest | None = None) -> RankEnd | None:
+    """How the rank ended; None while it has not. `test` is needed where the pod ran a command of its own."""
     if pod.deleting:
         return RankEnd(pod.node, HowEnded.DISTURBED, message=f"somebody deleted the pod {pod.name}")
     if not pod.ended:
@@ -234,6 +247,8 @@ def end_of(pod: TestPod) -> RankEnd | None:
         return RankEnd(pod.node, HowEnded.REPORTED, report)
     if pod.reason == "DeadlineExceeded":
         return RankEnd(pod.node, HowEnded.TIMEOUT, message="stopped at the deadline of the test")
+    if test is not None and test.command and pod.exit_code is not None:
+        return end_of_program(pod.node, test, pod.exit_code, pod.report)
     if pod.phase == "Succeeded":
         return RankEnd(pod.node, HowEnded.MUTE)
     said = f": {pod.report[:100]}" if pod.report else ""

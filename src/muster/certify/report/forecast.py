@@ -1,0 +1,166 @@
+"""What a plan would run and cost, before anything runs. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from muster.certify.isolate import begin, expected_cost, observe
+from muster.certify.isolation.plan import ROUND_OVERHEAD_S, Plan
+from muster.certify.report.model import Section
+from muster.certify.report.text import table
+from muster.plain_text import plain
+from muster.resources.certification import Outcome, RunRecord
+
+UNTESTED_SHOWN = 20
+
+
+class CellForecast(Section, frozen=True, kw_only=True):
+    """Nodes of one architecture, certified apart from others."""
+
+    product: str
+    platform: str
+    gpus: int
+    nodes: int
+    partners: int
+    domains: int
+
+
+class TestForecast(Section, frozen=True, kw_only=True):
+    """One test when nothing fails."""
+
+    __test__ = False
+
+    test: str
+    scope: str
+    runs: int
+    nodes_at_most: int
+    """Nodes of its largest run."""
+    only_after_a_failure: bool = False
+    minutes_each: float
+    node_hours: float
+
+
+class UntestedForecast(Section, frozen=True, kw_only=True):
+    name: str
+    reason: str
+    message: str
+
+
+class Forecast(Section, frozen=True, kw_only=True):
+    """What would run. `expected` when nothing fails; `worst` is where the budget ends it."""
+
+    cells: tuple[CellForecast, ...]
+    tests: tuple[TestForecast, ...]
+    left_out: dict[str, str]
+    """Test -> why it is not run."""
+    untested: tuple[UntestedForecast, ...]
+    expected_rounds: int
+    expected_runs: int
+    expected_minutes: float
+    expected_node_hours: float
+    worst_rounds: int
+    worst_runs: int
+    worst_minutes: float
+    worst_node_hours: float
+    enough: bool
+    """Whether the budget allows what is expected."""
+
+
+def forecast(plan: Plan, left_out: Sequence[tuple[str, str]] = ()) -> Forecast:
+    """Play the plan with runs that all pass."""
+    runs: Counter[str] = Counter()
+    node_s: Counter[str] = Counter()
+    widest: dict[str, int] = {}
+    state = begin(plan)
+    while state.pending is not None:
+        records = []
+        for run in state.pending.runs:
+            runs[run.test] += 1
+            node_s[run.test] += round(len(run.nodes) * (plan.test(run.test).duration_s + ROUND_OVERHEAD_S))
+            widest[run.test] = max(widest.get(run.test, 0), len(run.nodes))
+            records.append(
+                RunRecord(id=run.id, round=run.round, test=run.test, nodes=run.nodes, outcome=Outcome.PASS)
+            )
+        state = observe(state, records)
+    cost, limit = expected_cost(plan), plan.budget
+    return Forecast(
+        cells=tuple(
+            CellForecast(
+                product=cell.product,
+                platform=cell.platform,
+                gpus=cell.gpus,
+                nodes=len(cell.targets),
+                partners=len(cell.partners),
+                domains=len({m.domain for m in cell.targets}),
+            )
+            for cell in plan.cells
+        ),
+        tests=tuple(
+            TestForecast(
+                test=test.name,
+                scope=test.scope.value,
+                runs=runs[test.name],
+                nodes_at_most=widest.get(test.name, 0),
+                only_after_a_failure=bool(test.variant_of),
+                minutes_each=round((test.duration_s + ROUND_OVERHEAD_S) / 60, 2),
+                node_hours=round(node_s[test.name] / 3600, 2),
+            )
+            for test in plan.tests
+        ),
+        left_out=dict(left_out),
+        untested=tuple(
+            UntestedForecast(name=u.name, reason=u.reason.value, message=u.message) for u in plan.untested
+        ),
+        expected_rounds=cost.rounds,
+        expected_runs=cost.runs,
+        expected_minutes=cost.wall_minutes,
+        expected_node_hours=round(cost.node_minutes / 60, 2),
+        worst_rounds=limit.max_rounds,
+        worst_runs=limit.max_runs,
+        worst_minutes=limit.max_wall_minutes,
+        worst_node_hours=round(min(limit.max_node_minutes, _at_most(plan)) / 60, 2),
+        enough=not state.spent,
+    )
+
+
+def _at_most(plan: Plan) -> float:
+    """Node-minutes when every node is busy in every round and minute that the budget allows."""
+    nodes = sum(len(cell.targets) + len(cell.partners) for cell in plan.cells)
+    return nodes * plan.budget.max_wall_minutes
+
+
+def forecast_text(shown: Forecast) -> str:
+    """For a terminal."""
+    lines = []
+    for cell in shown.cells:
+        kind = plain(cell.product, 80) or "unknown GPU"
+        where = f" on {plain(cell.platform, 20)}" if cell.platform else ""
+        borrowed = f", {cell.partners} partners" if cell.partners else ""
+        lines.append(f"{cell.nodes} nodes of {kind}{where}, {cell.gpus} GPUs each, {cell.domains} domains{borrowed}")
+    if not shown.cells:
+        lines.append("No node can be tested.")
+    rows: list[Sequence[str]] = [("TEST", "SCOPE", "RUNS", "NODES A RUN", "MINUTES EACH", "NODE-HOURS")]
+    for test in (t for t in shown.tests if not t.only_after_a_failure):
+        at_most = f"up to {test.nodes_at_most}" if test.scope == "group" else str(test.nodes_at_most)
+        figures = (f"{test.minutes_each:g}", f"{test.node_hours:g}")
+        rows.append((plain(test.test, 60), test.scope, str(test.runs), at_most, *figures))
+    lines += ["", *table(rows)]
+    followers = [plain(t.test, 60) for t in shown.tests if t.only_after_a_failure]
+    lines += [f"only after a failure, to find its layer: {', '.join(followers)}"] if followers else []
+    lines += [f"not run: {name}: {plain(why, 200)}" for name, why in shown.left_out.items()]
+    if shown.untested:
+        lines += ["", f"Untested from the start ({len(shown.untested)}):"]
+        lines += [f"  {plain(u.name, 80)}: {plain(u.message, 200)}" for u in shown.untested[:UNTESTED_SHOWN]]
+        more = len(shown.untested) - UNTESTED_SHOWN
+        lines += [f"  and {more} more; -o json has all of them"] if more > 0 else []
+    lines += [
+        "",
+        f"Expected, when nothing fails: {shown.expected_rounds} rounds, {shown.expected_runs} runs, "
+        f"{shown.expected_minutes:.0f} min, {shown.expected_node_hours:.1f} node-hours.",
+        f"At most, by its budget: {shown.worst_rounds} rounds, {shown.worst_runs} runs, {shown.worst_minutes:.0f} "
+        f"min, {shown.worst_node_hours:.1f} node-hours.",
+    ]
+    if not shown.enough:
+        lines.append("The budget does not allow what is expected: nodes would end Undetermined. Raise it.")
+    return "\n".join(lines)
