@@ -369,8 +369,8 @@ def kinds() -> dict[str, tuple[Plant, Sequence[str]]]:
     }
 
 
-def scenarios(quick: bool, long: bool) -> Iterator[Scenario]:
-    """What is measured, cheap things first."""
+def scenarios(quick: bool, long: int) -> Iterator[Scenario]:
+    """What is measured, cheap things first. `long`: trials of each rare case, 0 for the usual few."""
     many = 1 if quick else 4
     for n in (8, 32, 128, 1024) if quick else (8, 16, 32, 64, 128, 256, 512, 1024):
         for d in sorted({0, 1, 2, 4, 8, n // 4}):
@@ -382,15 +382,15 @@ def scenarios(quick: bool, long: bool) -> Iterator[Scenario]:
         yield always_bad(1024, 0, 2 * many, noise)
     for n in (8, 32, 72, 1024):
         yield single_link(n, (2 if n == 1024 else 6) * many)
-    repeats = 1000 if long else 8 * many
+    repeats = long or 8 * many
     for noise in (0.0, 0.005, 0.01):
         yield flaky(72, 0.5, 0.995, repeats, noise)
         yield flaky(72, 0.3, 0.90, repeats, noise)
     yield flaky(72, 0.1, 0.0, repeats, 0.005)
     yield flaky(72, 0.5, 0.99, repeats, 0.005, matchings=8)
     if not quick:
-        yield flaky(1024, 0.5, 0.995, 300 if long else 10, 0.005)
-        yield flaky(1024, 0.3, 0.90, 300 if long else 10, 0.005)
+        yield flaky(1024, 0.5, 0.995, long // 5 or 10, 0.005)
+        yield flaky(1024, 0.3, 0.90, long // 5 or 10, 0.005)
     for n in (72,) if quick else (24, 72, 256):
         for label, (plant, tests) in kinds().items():
             yield planted(label, n, 3 * many, plant, tests=tests)
@@ -399,9 +399,9 @@ def scenarios(quick: bool, long: bool) -> Iterator[Scenario]:
         yield planted("3 nodes (1 flaky), 1 link", n, 3 * many, plant_mixture, goal=False)
     for label, (plant, tests) in kinds().items():
         for noise in (0.005,) if quick else (0.005, 0.01):
-            yield planted(label, 72, (200 if long else 2 * many), plant, noise, tests=tests)
+            yield planted(label, 72, long // 5 or 2 * many, plant, noise, tests=tests)
     yield slow(64, 0.8, 10 * many, 1.0)
-    yield slow(512, 0.95, 200 if long else 3 * many, 0.98)
+    yield slow(512, 0.95, long // 5 or 3 * many, 0.98)
     if not quick:
         yield slow(512, 0.9, 10, 0.98)
         yield slow(512, 0.95, 10, 0.0, 0.01)
@@ -435,7 +435,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--quick", action="store_true", help="fewer fleets and trials")
-    how.add_argument("--long", action="store_true", help="many seeds, for what is rare")
+    how.add_argument("--long", action="store_true", help="many trials of what is rare")
+    parser.add_argument("--trials", type=int, default=1000, metavar="N", help="trials of each rare case in --long")
     parser.add_argument("--seed", type=int, default=0, help="other fleets, faults and chances (default 0)")
     parser.add_argument("--only", default="", metavar="WORD", help="only faults whose label holds WORD")
     options = parser.parse_args(argv)
@@ -445,7 +446,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(HEADER)
     missed: list[str] = []
     trials = blamed = chances = 0
-    for scenario in scenarios(options.quick, options.long):
+    for scenario in scenarios(options.quick, options.trials if options.long else 0):
         if options.only not in scenario.label:
             continue
         row = measure(scenario, options.seed)
@@ -471,8 +472,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     took = time.perf_counter() - started
     bound = f"at most {upper_bound(blamed, chances):.2%} at 95 % confidence" if chances else "none had chance in it"
     print(
-        f"isolation: seed {options.seed}, {trials} trials, false blame in {blamed} of {chances} with chance ({bound}), "
-        f"{verdict}, {took:.0f} s"
+        f"isolation: seed {options.seed}, {trials} trials, false blame in {blamed} of {chances} with chance "
+        f"({bound}), {verdict}, {took:.0f} s"
     )
     return 1 if missed else 0
 

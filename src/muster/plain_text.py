@@ -18,3 +18,8 @@ def plain(text: str, at_most: int = 400) -> str:
     """
     clean = " ".join(printable(text[: at_most * 4]).split())
     return clean if len(clean) <= at_most else clean[: at_most - 3] + "..."
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -46,7 +46,14 @@ START_S = 2.0
 STOP_S = 1.0
 RUN_S = 20.0
 ENDED = (Phase.SUCCEEDED, Phase.FAILED, Phase.ABORTED)
-VALUES = {"gpu-burn": 650.0, "nvlink-loopback": 470.0, "pair": 480.0, "all-to-all": 79.0, "all-reduce": 480.0}
+VALUES = {
+    "gpu-burn": 650.0,
+    "nvlink-loopback": 470.0,
+    "pair": 480.0,
+    "pair-net": 480.0,
+    "all-to-all": 79.0,
+    "all-reduce": 480.0,
+}
 UNITS = {"gpu-burn": "TFLOP/s", "host": ""}
 
 

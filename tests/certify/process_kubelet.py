@@ -141,7 +141,7 @@ class ProcessKubelet:
         words = {
             "python3": sys.executable,
             "/programs/muster-workloads.pyz": str(self.archive),
-            f"--listen=0.0.0.0:{PORT}": f"--listen={address}:{PORT}",
+            f"--listen=[$(MUSTER_POD_IP)]:{PORT}": f"--listen=[{address}]:{PORT}",
             "--token-file=/token/token": f"--token-file={token}",
             "--node=$(MUSTER_NODE)": f"--node={pod['spec']['nodeName']}",
         }

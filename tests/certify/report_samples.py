@@ -135,9 +135,7 @@ def detail(record: RunRecord, fleet: Fleet) -> RunDetail:
         ranks=ranks if len(record.nodes) > 2 else (),
         transport=record.transport,
         versions={"nccl": "2.27.3", "torch": "2.9.0", "driver": "580.65.06"},
-        facts={"productive_s": 91.5, "startup_s": 12.25, "checkpoint_s": 4.0}
-        if record.test == "all-reduce"
-        else {},
+        facts={"productive_s": 91.5, "startup_s": 12.25, "checkpoint_s": 4.0} if record.test == "all-reduce" else {},
         started_at=T0,
         ended_at=T0 + timedelta(seconds=60),
     )

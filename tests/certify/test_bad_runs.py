@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from muster.certify.nodes import node_facts
+from muster.certify.runners import Owner
 from muster.certify.runners.worker_link import (
     HowRunEnded,
     RunAnswer,
@@ -15,15 +18,16 @@ from muster.certify.runners.worker_link import (
     WorkerAddress,
     WorkerUnreachableError,
 )
+from muster.certify.runners.worker_pods import job
 from muster.kube.api import NODES
-from muster.resources.certification import Certification, NodeResult, NodeVerdict, Outcome, Phase, Reason
+from muster.resources.certification import Certification, NodeResult, NodeVerdict, Outcome, Phase, Pods, Reason
 from muster.sim.virtual import VirtualClock, run_virtual
 from muster.workloads.run_spec import RunSpec
 from tests.certify.bed import End, Faults, bed, names, report, running
 from tests.certify.test_controller_workers import controller, scene, verdicts
-from tests.certify.worker_bed import FakeLink, Scene
+from tests.certify.worker_bed import IMAGES, FakeLink
 
-PAIR = {"tests": ["host", "pair"], "floors": {"pair": 50.0}}
+PAIR: dict[str, Any] = {"tests": ["host", "pair"], "floors": {"pair": 50.0}}
 
 
 def result(found: Certification, name: str) -> NodeResult:
@@ -138,26 +142,37 @@ def test_a_clock_that_is_wrong_is_the_reason_that_is_told() -> None:
     assert {v for n, v in verdicts(found).items() if n != "n01"} == {NodeVerdict.PASSED}
 
 
-@pytest.mark.parametrize("after_s", [7.0, 12.0, 17.0, 22.0])
+@dataclass
+class MortalLink(FakeLink):
+    """Workers that are dead answer nothing. The pod that follows has another address."""
+
+    dead: set[str] = field(default_factory=set)
+    """Addresses."""
+
+    def _reach(self, worker: WorkerAddress) -> None:
+        super()._reach(worker)
+        if worker.host in self.dead:
+            raise WorkerUnreachableError("connection reset")
+
+
+@pytest.mark.parametrize("after_s", [7.0, 12.0, 17.0, 20.0])
 def test_a_worker_that_is_killed_once_costs_nobody_a_verdict(after_s: float) -> None:
     async def scenario(clock: VirtualClock) -> Certification:
-        async with scene(clock) as s, running(controller(s).run()):
-            await s.bed.certify("c", s.bed.names, **PAIR)
-            await clock.sleep(after_s)
-            await _kill(s, "n01")
-            found = await s.bed.ended("c")
-            assert await s.left() == []
-            return found
+        async with scene(clock) as s:
+            s.link = link = MortalLink(clock)
+            async with running(controller(s).run()):
+                await s.bed.certify("c", s.bed.names, **PAIR)
+                await clock.sleep(after_s)
+                link.dead |= {p["status"]["podIP"] for p in await s.bed.pods() if p["spec"]["nodeName"] == "n01"}
+                await s.machinery.end("n01")
+                found = await s.bed.ended("c")
+                assert await s.left() == []
+                return found
 
     found = run_virtual(scenario)
+    struck = [r for r in found.status.runs if r.outcome is Outcome.FAIL]
+    assert [(r.reason, "n01" in r.nodes) for r in struck] == [(Reason.CRASH, True)]
     assert set(verdicts(found).values()) == {NodeVerdict.PASSED}
-
-
-async def _kill(s: Scene, node: str) -> None:
-    """The worker dies; the one that comes back knows nothing of the runs of the other."""
-    for key in [k for k in s.link.running if k[0].endswith(f".{s.bed.names.index(node)}")]:
-        s.link.running.pop(key)
-    await s.machinery.end(node)
 
 
 def test_a_node_that_comes_back_under_its_name_is_another_node() -> None:
@@ -220,7 +235,7 @@ def test_hours_in_a_queue_end_with_the_budget_and_nobody_was_tested() -> None:
     async def scenario(clock: VirtualClock) -> Certification:
         async with scene(clock) as s, running(controller(s).run()):
             pods = {"gang": {"scheduler": "kueue", "queue": "gpus"}}
-            budget = {"maxWallMinutes": 420.0}
+            budget = {"maxWallMinutes": 420.0, "maxBlockedMinutes": 420.0}
             await s.bed.certify("c", s.bed.names, **PAIR, pods=pods, budget=budget)
             await clock.sleep(6 * 3600.0)
             waiting = (await s.bed.certification("c")).status
@@ -240,7 +255,9 @@ def test_hours_in_a_queue_end_with_the_budget_and_nobody_was_tested() -> None:
 # What the fleet is like
 
 
-def certified(fleet: list[str], behaviour: Any, others: Mapping[str, str] | None = None, **spec: Any) -> Certification:
+def certified(
+    fleet: list[str], behaviour: Any, others: Mapping[str, str] | None = None, **spec: Any
+) -> Certification:
     """`others`: further nodes, by name their product."""
 
     async def story(clock: VirtualClock) -> Certification:
@@ -318,3 +335,20 @@ def test_a_node_that_passes_when_it_is_asked_again_keeps_no_blame() -> None:
     assert {n.verdict for n in found.status.nodes} == {NodeVerdict.PASSED}
     assert any(r.outcome is Outcome.FAIL for r in found.status.runs)
     assert found.status.phase is Phase.SUCCEEDED
+
+
+def test_pods_fetch_nothing_but_their_images() -> None:
+    """A cluster without a way out needs a mirror of two images and nothing else: the programs come with one."""
+    body = job(Owner("c", "uid"), Pods(image="mirror.local/torch:1"), ("a",), 8, IMAGES, 600.0)
+    spec = body["spec"]["template"]["spec"]
+    (programs,), (worker,) = spec["initContainers"], spec["containers"]
+    assert (programs["image"], worker["image"]) == (IMAGES.muster, "mirror.local/torch:1")
+    assert programs["command"][0] == "cp"
+    assert worker["command"][:2] == ["python3", programs["command"][2]]
+    assert {c["imagePullPolicy"] for c in (programs, worker)} == {"IfNotPresent"}
+
+
+@pytest.mark.parametrize("amount", ["", "-8", "8k", "9" * 5000, "\N{SUPERSCRIPT TWO}", "NaN"])
+def test_an_amount_of_gpus_that_is_no_number_is_none(amount: str) -> None:
+    raw = {"metadata": {"name": "a"}, "status": {"allocatable": {"nvidia.com/gpu": amount}}}
+    assert node_facts(json.dumps(raw).encode()).gpus == 0

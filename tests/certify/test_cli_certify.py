@@ -82,7 +82,7 @@ def saved(folder: Path, made: Certification, parts: list[CertificationPart], *, 
         (["run", "--nodes", "N1"], "cannot be the name of a node"),
         (["run", "--nodes", "n1,n1"], "names n1 twice"),
         (["run", "--nodes", "n1", "--partners", "n1"], "among --nodes and --partners"),
-        (["run", "--nodes", "n1", "--tests", "pear"], "'pear', which does not exist"),
+        (["run", "--nodes", "n1", "--tests", "pear"], "'pear' is no profile and no test; did you mean pair?"),
         (["run", "--nodes", "n1", "--profile", "burn-in"], "no test profile 'burn-in'"),
         (["run", "--nodes", "n1", "--tests", "repair", "--profile", "idle"], "give one"),
         (["run", "--nodes", "n1", "--floor", "pair"], "malformed"),
@@ -298,7 +298,7 @@ def test_architectures_are_cells_of_their_own_and_the_odd_ones_are_named(
     )
     told = capsys.readouterr().out
     assert "4 nodes of NVIDIA-H100-80GB-HBM3 on aws" in told
-    assert "1 nodes of NVIDIA-A100-SXM4-80GB on aws" in told
+    assert "1 node of NVIDIA-A100-SXM4-80GB on aws" in told
     for piece in ("small: The node offers 4 GPUs", "bare: The node offers no GPUs", "down: The node is not Ready"):
         assert piece in told
     assert "Expected, when nothing fails" in told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,7 +13,8 @@ from muster.certify.runners.pods import PodRunner
 from muster.certify.runners.program_jobs import ClusterRunner
 from muster.certify.runners.worker_link import HowRunEnded, RunAnswer, RunPhase
 from muster.certify.runners.workers import WorkerRunner
-from muster.kube.api import CERTIFICATIONS, NODES, PODS
+from muster.kube.api import CERTIFICATIONS, JOBS, NODES, PODS, PatchType
+from muster.resources.base import SYSTEM_NAMESPACE
 from muster.resources.certification import Certification, NodeVerdict, Phase, Reason
 from muster.sim.inprocess import InProcessApi
 from muster.sim.virtual import VirtualClock, run_virtual
@@ -209,5 +211,78 @@ def test_no_node_and_nodes_in_use_are_said_at_once() -> None:
             (busy,) = [n for n in found.status.nodes if n.name == "n01"]
             assert "default/train-0" in busy.message
             assert {v for n, v in verdicts(found).items() if n != "n01"} == {NodeVerdict.PASSED}
+
+    run_virtual(scenario)
+
+
+# Queues
+
+QUEUED = {"gang": {"scheduler": "kueue", "queue": "gpus"}}
+
+
+async def admit(s: Scene) -> None:
+    """What a queue does when it lets Jobs in."""
+    page = await s.bed.api.list_page(JOBS, SYSTEM_NAMESPACE)
+    for raw in page.items:
+        name = json.loads(raw)["metadata"]["name"]
+        await s.bed.api.patch(JOBS, name, {"spec": {"suspend": False}}, PatchType.MERGE, SYSTEM_NAMESPACE)
+
+
+@pytest.mark.parametrize("leaders", [1, 2])
+def test_time_in_a_queue_is_no_time_of_the_certification(leaders: int) -> None:
+    async def scenario(clock: VirtualClock) -> None:
+        async with scene(clock) as s:
+            budget = {"maxWallMinutes": 20.0}
+            await s.bed.certify("c", s.bed.names, tests=["host"], pods=QUEUED, budget=budget)
+            for _ in range(leaders - 1):
+                async with running(controller(s).run()):
+                    await clock.sleep(1800.0)
+            async with running(controller(s).run()):
+                await clock.sleep(3 * 3600.0)
+                found = await s.bed.certification("c")
+                assert "suspended by its queue" in found.status.blocked
+                assert found.status.blocked_since is not None
+                assert not found.status.runs
+                await admit(s)
+                found = await s.bed.ended("c")
+                assert set(verdicts(found).values()) == {NodeVerdict.PASSED}
+                assert found.status.blocked_since is None
+                waited = 180.0 + 30.0 * (leaders - 1)
+                assert waited - 1.0 <= found.status.blocked_minutes <= waited + 2.0
+                assert 0.0 < found.status.cost.wall_minutes < 3.0
+                assert await s.left() == []
+
+    run_virtual(scenario)
+
+
+def test_a_queue_that_lets_nobody_in_ends_the_certification_without_blame() -> None:
+    async def scenario(clock: VirtualClock) -> None:
+        async with scene(clock) as s, running(controller(s).run()):
+            budget = {"maxWallMinutes": 20.0, "maxBlockedMinutes": 90.0}
+            await s.bed.certify("c", s.bed.names, tests=["host", "pair"], pods=QUEUED, budget=budget)
+            began = clock.elapsed_s
+            found = await s.bed.ended("c", limit_s=12 * 3600.0)
+            assert 90.0 <= (clock.elapsed_s - began) / 60 < 93.0
+            assert not {NodeVerdict.FAILED, NodeVerdict.PASSED} & set(verdicts(found).values())
+            assert "suspended by its queue" in found.status.runs[0].message
+            assert "maxBlockedMinutes" in found.status.message
+            assert found.status.cost.wall_minutes < 3.0
+            assert await s.left() == []
+
+    run_virtual(scenario)
+
+
+def test_while_others_run_the_clock_of_the_certification_runs() -> None:
+    async def scenario(clock: VirtualClock) -> None:
+        async with scene(clock) as s, running(controller(s).run()):
+            s.machinery.busy["n03"] = "0/4 nodes are available: 1 Insufficient nvidia.com/gpu"
+            await s.bed.certify("c", s.bed.names, tests=["host"], budget={"maxWallMinutes": 10.0})
+            await clock.sleep(15 * 60.0)
+            s.machinery.busy.clear()
+            await s.machinery.retry()
+            found = await s.bed.ended("c")
+            assert set(verdicts(found).values()) == {NodeVerdict.PASSED}
+            assert 14.0 < found.status.blocked_minutes < 16.0
+            assert found.status.cost.wall_minutes < 3.0
 
     run_virtual(scenario)

@@ -178,3 +178,14 @@ def test_who_has_gpus_is_read_from_pods() -> None:
 def test_rails_are_the_nics_that_pods_ask_for() -> None:
     spec = CertificationSpec(nodes=("a",), profile="bringup", pods=Pods(nic_resource="rdma/ib", nics=4))
     assert make_plan("c", spec, BRINGUP, {"a": node("a")}, {}).cells[0].rails == 4
+
+
+def test_a_node_without_a_partner_is_told_of_before_anything_runs() -> None:
+    nodes = [node("a"), node("b", product="GB200", gpus=4), node("c"), node("d", product="GB200", gpus=4)]
+    (note,) = plan_of(nodes, ["a", "b"], ("d",)).notes
+    assert "a is the only node of its kind (H100)" in note
+    assert "pair" in note
+    assert "name a partner" in note
+    assert plan_of(nodes, ["a", "c"]).notes == ()
+    spec = CertificationSpec(nodes=("a",), profile="bringup", tests=("host",))
+    assert make_plan("c", spec, BRINGUP, {"a": node("a")}, {}).notes == ()

@@ -56,6 +56,7 @@ def test_the_page_is_well_formed_and_refers_to_nothing_outside() -> None:
 def test_every_section_is_there() -> None:
     titles = [words(e) for e in parsed(html(sick())).iter() if e.tag.endswith("}h2")]
     assert titles == [
+        "What to do",
         "Failed nodes (2)",
         "Links, rails and trunks (1)",
         "Untested nodes (1)",

@@ -255,6 +255,12 @@ class Machinery:
         self._assigned[pod["metadata"]["uid"]] = free[0]  # the cache learns of it a moment later
         await self.api.bind(pod["metadata"]["name"], SYSTEM_NAMESPACE, free[0])
 
+    async def retry(self) -> None:
+        """The scheduler looks again at pods that fit nowhere."""
+        for pod in list(self.pods.items().values()):
+            if not pod["spec"].get("nodeName"):
+                await self._schedule(pod)
+
     async def _live(self, pod: Object) -> None:
         node = pod["spec"]["nodeName"]
         await self.bed.clock.sleep(START_S)

@@ -37,6 +37,17 @@ def test_the_table_tells_fault_evidence_and_what_to_do(capsys: pytest.CaptureFix
     assert "next: Drain the work off GPU 0000:9b:00.0" in out
 
 
+def test_the_table_shows_the_readings_with_their_units(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    waits = DATA / "cases" / "data-loading-two-groups"
+    context = ["--context", str(waits / "context.yaml")] if (waits / "context.yaml").exists() else []
+    assert run(["read", *context, str(next(waits.glob("input.*")))]) == 0
+    out = capsys.readouterr().out
+    (line,) = [line for line in out.splitlines() if line.startswith("culprits ")]
+    assert "[" in line
+    (line,) = [line for line in out.splitlines() if line.startswith("step_time ")]
+    assert line.endswith(" s")
+
+
 def test_several_files_are_taken_together(capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(DATA / "cases" / name / "input.log") for name in ("gsp-rpc-timeout", "chain-of-three")]
     assert run(["read", *files, "-o", "json"]) == 0

@@ -15,11 +15,12 @@ from muster import yamlio
 from muster.errors import BadInputError
 from muster.read import formats
 from muster.read.training import FORMATS, STEP_WORDS
+from muster.read.training.choice import best_profile, uses_outer_time
 from muster.read.training.intervals import intervals_of
 from muster.read.training.lines import lines_of, parse_line
 from muster.read.training.log import TrainingLog
 from muster.read.training.profiles import Event, profiles, read_profile
-from muster.read.training.steps import StepReader, best_profile, uses_outer_time
+from muster.read.training.steps import StepReader
 from tests.read.cases import as_input, read_text
 
 TITAN = "step: {n:2d}  loss:  {loss}  memory:  9.46GiB(64.99%)  tps: 7,282  tflops: 100.00  mfu: 40.00%"
@@ -395,3 +396,62 @@ def test_whatever_a_log_holds_it_is_read_or_refused(rows: list[tuple[str, tuple[
     for name in ("goodput_time", "goodput_ettr", "goodput_useful_progress", "goodput_flop"):
         share = report["values"].get(name, {}).get("value")
         assert share is None or 0 <= share <= 1
+
+
+def stepped(numbers: list[int], source: str = "") -> str:
+    return "".join(
+        f"{source}2025-07-01T10:{n // 60:02d}:{n % 60:02d}Z step {s} | loss: 2.5\n" for n, s in enumerate(numbers)
+    )
+
+
+@pytest.mark.parametrize("tagged", [False, True])
+@pytest.mark.parametrize(("stride", "gap"), [(1, 700), (10, 5000), (100, 9000)])
+@pytest.mark.parametrize("burst", [1, 3])
+def test_two_jobs_in_one_log_are_no_measurement(tagged: bool, stride: int, gap: int, burst: int) -> None:
+    text = ""
+    for at in range(0, 30, burst):
+        for job in (0, 1):
+            rows = [stride * (n + 1) + gap * job for n in range(at, at + burst)]
+            text += stepped(rows, f"[pod/job-{job}/train] " if tagged else "")
+    report = read_text(text, None)
+    assert [(v["of"], v["result"], v["reason"]) for v in report["verdicts"]] == [("job", "INVALID", "several-jobs")]
+    assert "goodput_time" not in report["values"]
+    assert "each job" in report["next"]
+
+
+@given(st.lists(st.integers(1, 120), min_size=1, max_size=6), st.sampled_from([1, 10, 100]))
+def test_restarts_are_not_taken_for_several_jobs(lengths: list[int], stride: int) -> None:
+    numbers, at = list[int](), 0
+    for length in lengths:
+        numbers += [stride * (at + n + 1) for n in range(length)]
+        at += length // 2
+    assert not read_log(stepped(numbers)).mixed
+
+
+def test_ranks_of_one_job_that_write_by_turns_are_one_job() -> None:
+    text = "".join(stepped([step - (rank == 2)], f"[rank{rank}]: ") for step in range(2, 60) for rank in range(4))
+    assert not read_log(text).mixed
+
+
+def test_a_cut_line_does_not_change_the_profile() -> None:
+    text = "\n".join(titan(2 * n, n) for n in range(1, 20))
+    assert read_log(text + "\n" + titan(40, 20)[:80]).profile == "torchtitan"
+
+
+def test_after_a_loss_that_is_no_number_the_job_should_not_go_on() -> None:
+    save = "2025-07-01 10:00:01 saving checkpoint at iteration       2 to /data/run in torch_dist format\n"
+    row = " iteration {n:8d}/ 100 | elapsed time per iteration (ms): 1000.0 | lm loss: {loss} | x |\n"
+    good = [row.format(n=n, loss="2.5E+00") for n in range(1, 6)]
+    lost = [row.format(n=n, loss="nan") for n in range(6, 9)]
+    text = "".join([*good[:2], save, *good[2:], *lost])
+    assert read_text(text, None)["next"].startswith(
+        "Stop the job: its loss is no number from step 6 on; go back to the ch"
+    )
+    assert "step 2." in read_text(text, None)["next"]
+    assert "is one again" in read_text(text + row.format(n=9, loss="2.5"), None)["next"]
+
+
+def test_steps_as_json() -> None:
+    rows = [json.dumps({"step": n, "loss": 2.5, "step_time_s": 4.0, "tokens_per_s": 51200}) for n in range(1, 9)]
+    found = values("\n".join(rows) + "\n")
+    assert (found["last_completed_step"], found["step_time_median"], found["wall_time"]) == (8, 4.0, 32)

@@ -239,17 +239,96 @@ def test_a_table_of_ranks_and_times() -> None:
     report = formats.read([as_input("t.csv", f"rank,node,compute_ms,wait_ms\n{rows}".encode())], {}).plain()
     assert report["kind"] == "straggler"
     assert stragglers(report) == [11]
-    assert verdicts(report) == {"phase compute_ms": ("WARN", "straggler"), "phase wait_ms": ("PASS", "no-straggler")}
+    word = ("WARN", "straggler")
+    assert verdicts(report) == {"phase compute_ms": word, "phase wait_ms": word, "job": word}
     assert "node-2" in report["next"]
 
 
-def test_of_ranks_that_only_wait_the_one_that_waits_least_is_a_suspect() -> None:
+def test_of_ranks_that_only_wait_the_one_that_waits_least_is_the_slow_one() -> None:
     rows = "".join(f"- {{rank: {n}, allreduce_ms: {80 + n % 3}, backward_ms: {200 + n % 2}}}\n" for n in range(11))
     text = f"ranks:\n{rows}- {{rank: 11, allreduce_ms: 4.0, backward_ms: 201}}\n"
     report = formats.read([as_input("t.yaml", text.encode())], {}).plain()
-    assert (stragglers(report), report["values"]["waits_least"]["value"]) == ([], [11])
-    assert "rank 11" in report["next"]
-    assert [v["result"] for v in report["verdicts"]] == ["PASS", "PASS"]
+    assert (stragglers(report), report["values"]["waits_least"]["value"]) == ([11], [11])
+    assert "own work of rank 11" in report["next"]
+    assert verdicts(report) == {
+        "phase allreduce_ms": ("WARN", "straggler"),
+        "phase backward_ms": ("UNKNOWN", "phase-contains-waiting"),
+        "job": ("WARN", "straggler"),
+    }
+
+
+def table(text: str, name: str = "t.csv") -> dict[str, Any]:
+    return formats.read([as_input(name, text.encode())], {}).plain()
+
+
+def column(name: str, figures: list[float]) -> str:
+    return f"rank,{name}\n" + "".join(f"{rank},{figure}\n" for rank, figure in enumerate(figures))
+
+
+@pytest.mark.parametrize("name", ["backward_ms", "step_time_s", "total_ms", "tokens_per_s", "iteration_time_ms"])
+def test_a_phase_with_a_barrier_in_it_passes_nobody(name: str) -> None:
+    # The rank that works 200 ms longer shows the time of those who wait for it.
+    report = table(column(name, [311.0, 310.3, 311.1, 310.9]))
+    assert verdicts(report) == {"job": ("UNKNOWN", "phase-contains-waiting")}
+    assert stragglers(report) == []
+    assert "own work" in report["next"]
+
+
+@given(st.integers(0, 15), st.sampled_from(["tokens_per_s", "tflops", "samples/s", "gemm_tflops", "busbw_gb_s"]))
+def test_of_rates_the_low_one_is_slow(slow: int, name: str) -> None:
+    figures = [1000.0 + rank % 5 for rank in range(16)]
+    figures[slow] = 700.0
+    report = table(column(name, figures))
+    assert (stragglers(report), verdicts(report)["job"]) == ([slow], ("WARN", "straggler"))
+    figures[slow] = 1400.0
+    assert stragglers(table(column(name, figures))) == []
+
+
+def test_a_rank_that_waits_for_its_data_is_a_stall_and_no_straggler() -> None:
+    rows = ["10.4,44.0,260.1,80.2", "10.9,44.1,259.8,80.4", "201.7,43.8,71.2,2.0", "10.2,44.3,260.5,80.9"]
+    text = "rank,input_wait_ms,forward_ms,backward_ms,all_reduce_ms\n"
+    report = table(text + "".join(f"{rank},{row}\n" for rank, row in enumerate(rows)))
+    assert verdicts(report)["job"] == ("WARN", "data-stall")
+    assert (stragglers(report), report["values"]["culprits"]["value"]) == ([], [2])
+    assert [(i["root"], i["ranks"]) for i in report["incidents"]] == [("data-loading", [2])]
+    assert "no GPU" in report["next"]
+
+
+def test_a_data_time_that_costs_nothing_is_no_stall() -> None:
+    rows = "".join(f"{rank},{0.9 if rank == 3 else 0.1},{100 + rank % 3}\n" for rank in range(8))
+    report = table("rank,data_ms,forward_ms\n" + rows)
+    assert verdicts(report)["job"] == ("PASS", "no-straggler")
+    assert "culprits" not in report["values"]
+
+
+def test_a_collective_that_all_enter_together_lifts_the_doubt_about_a_mixed_phase() -> None:
+    rows = "".join(f"{rank},{40 + rank % 3},{300 + rank % 2},{20 + rank % 2}\n" for rank in range(8))
+    report = table("rank,forward_ms,backward_ms,all_reduce_ms\n" + rows)
+    assert verdicts(report)["job"] == ("PASS", "no-straggler")
+
+
+def test_times_may_stand_in_a_mapping_of_ranks() -> None:
+    forward = ", ".join(f"{rank}: {160.0 if rank == 3 else 100.0 + rank % 2}" for rank in range(8))
+    text = f"world_size: 8\nphases:\n  forward: {{{forward}}}\n  backward_ms: {{0: 1, 1: 1, 2: 1, 3: .nan}}\n"
+    report = table(text, "t.yaml")
+    assert (stragglers(report), report["values"]["ranks"]["value"]) == ([3], 8)
+    assert verdicts(report)["phase backward_ms"] == ("UNKNOWN", "not-a-number")
+
+
+def test_scores_may_stand_on_one_line() -> None:
+    pairs = ", ".join(f"{rank}: {0.52 if rank == 2 else 0.98}" for rank in range(8))
+    report = read_text(f"[rank0]: Rank 0 GPUs relative perf: {{{pairs}}}\n", None)
+    assert (stragglers(report), verdicts(report)) == ([2], {"peer-comparison": ("WARN", "straggler")})
+    cut = read_text(f"Rank 0 GPUs relative perf: {{{pairs}}}\nRank 0 GPUs relative perf: {{0: 0.1, 1: 0.", None)
+    assert stragglers(cut) == [2]
+
+
+@pytest.mark.parametrize("rates", [[480.0 * n for n in range(1, 8)], [147_000.0]])
+def test_a_throughput_that_no_gpu_has_is_no_measurement(rates: list[float]) -> None:
+    lines = [f"MnEtpt/Rnk: {rate * 0.9:.2f}TF/3 | MxEtpt/Rnk: {rate:.2f}TF/5\n" for rate in rates]
+    report = read_text("".join(lines), None)
+    assert verdicts(report)["peer-comparison"] == ("INVALID", "impossible-throughput")
+    assert stragglers(report) == []
 
 
 @pytest.mark.parametrize("rank", ["", "x", "-1", "9" * 12, "1.5"])
@@ -297,3 +376,55 @@ def test_a_cut_anywhere_names_nobody_else(cut: int, what: str) -> None:
     blamed = [r for ranks in report["values"].get("culprits", {}).get("value", {}).values() for r in ranks]
     assert set(named) <= {16, 15}
     assert set(blamed) <= {8, 9}
+
+
+def timers(figures: list[float]) -> str:
+    rows = "".join(f"     rank {rank}: {figure:.2f}\n" for rank, figure in enumerate(figures))
+    step = " iteration 20/ 100 | elapsed time per iteration (ms): 2000.0 |"
+    return f"{step}\ntimes across ranks (ms):\n  forward-compute:\n{rows}"
+
+
+def test_the_last_pipeline_stage_is_not_blamed_for_its_own_work() -> None:
+    figures = [600.0 + rank % 3 for rank in range(24)] + [690.0 + rank % 3 for rank in range(8)]
+    alone = read_text(timers(figures), None)
+    assert (stragglers(alone), verdicts(alone)["step"]) == ([], ("UNKNOWN", "roles-may-differ"))
+    told = read_text(timers(figures), None, {"pipeline_stages": 4})
+    assert (stragglers(told), verdicts(told)["step"]) == ([], ("PASS", "no-straggler"))
+    figures[27] = 900.0
+    named = read_text(timers(figures), None, {"pipeline_stages": 4})
+    assert (stragglers(named), verdicts(named)["step"]) == ([27], ("WARN", "straggler"))
+
+
+def test_stages_hold_for_a_table_too() -> None:
+    figures = [100.0 + rank % 3 for rank in range(12)] + [160.0 + rank % 3 for rank in range(4)]
+    text = column("forward_ms", figures).encode()
+    report = formats.read([as_input("t.csv", text)], {"pipeline_stages": 4}).plain()
+    assert (stragglers(report), verdicts(report)) == ([], {"job": ("PASS", "no-straggler")})
+
+
+FORMS = {
+    "mapping.yaml": "ranks: 4\nbackward_ms: {0: 311.0, 1: 310.3, 2: 311.1, 3: 310.9}\n",
+    "block.yaml": "ranks: 4\nbackward_ms:\n  0: 311.0\n  1: 310.3\n  2: 311.1\n  3: 310.9\n",
+    "list.yaml": "world_size: 4\nbackward_ms: [311.0, 310.3, 311.1, 310.9]\n",
+    "rows.yaml": "ranks:\n" + "".join(f"  - {{rank: {n}, backward_ms: {310 + n}}}\n" for n in range(4)),
+    "one.json": '{"ranks": 4, "backward_ms": {"0": 311.0, "1": 310.3, "2": 311.1, "3": 310.9}}',
+    "nested.json": '{"global_rank": true, "step_time": {"backward_ms": {"0": 311, "1": 310, "2": 311, "3": 311}}}',
+    "bars.md": "| rank | backward_ms |\n|---|---|\n| 0 | 311 |\n| 1 (slow) | 310.3 |\n| 2 | 311.1 |\n| r3 | 311 |\n",
+    "by_rank.yaml": "per_rank:\n" + "".join(f"  {n}: {{backward_ms: 31{n}.0}}\n" for n in range(4)),
+    "by_rank.json": '{"ranks": {"0": {"step_ms": 1}, "1": {"step_ms": 1}, "2": {"step_ms": 1}, "3": {"step_ms": 1}}}',
+    "runs.yaml": "runs:\n  - {name: ranks, backward_ms: {0: 311, 1: 310, 2: 311, 3: 310}}\n",
+    "comma.csv": "rank,backward_ms\n0,311.0\n1,310.3\n2,311.1\n3,310.9\n",
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_figures_of_ranks_come_in_many_forms(name: str) -> None:
+    report = table(FORMS[name], name)
+    assert report["values"]["ranks"]["value"] == 4
+    assert verdicts(report) == {"job": ("UNKNOWN", "phase-contains-waiting")}
+
+
+def test_a_mapping_of_other_things_is_no_table_of_ranks() -> None:
+    text = "rank_policy: strict\nlimits: {cpu: 4, memory: 8}\nports: [80, 443]\n"
+    with pytest.raises(BadInputError, match="Cannot tell"):
+        table(text, "t.yaml")

@@ -84,7 +84,7 @@ class FakeLink:
         phases = {name: "ended" if now >= run.ends_at else "running" for name, run in found.runs.items()}
         return WorkerState(found.node, "incarnation", runs=phases)
 
-    async def start(self, worker: WorkerAddress, spec: RunSpec) -> None:
+    async def start(self, worker: WorkerAddress, spec: RunSpec) -> bool:
         found = await self._reach(worker)
         if found.refuses:
             raise WorkerRefusedError(found.refuses)
@@ -92,7 +92,7 @@ class FakeLink:
         if known is not None:
             if known.spec != spec:
                 raise WorkerRefusedError("known with another description")
-            return
+            return False
         now = self.clock.elapsed_s
         busy = next((name for name, run in found.runs.items() if now < run.ends_at), "")
         if busy:
@@ -102,6 +102,7 @@ class FakeLink:
         if found.lose_answers:
             found.lose_answers -= 1
             raise WorkerUnreachableError("the answer was lost")
+        return True
 
     async def result(self, worker: WorkerAddress, run: str, wait_s: float) -> RunAnswer:
         until = self.clock.elapsed_s + wait_s

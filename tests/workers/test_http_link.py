@@ -254,7 +254,22 @@ def test_a_connection_that_gets_no_thread_takes_no_place(monkeypatch: pytest.Mon
         monkeypatch.setattr(threading.Thread, "start", no_thread)
         for _ in range(2 * CONNECTIONS):
             with pytest.raises(RuntimeError):
-                server.process_request(None, None)
+                server.process_request(None, ("127.0.0.1", 1))
+
+
+def test_one_client_that_takes_all_connections_does_not_keep_the_coordinator_out() -> None:
+    async def story(link: HttpWorkerLink, address: WorkerAddress, runs: FewRuns, worker: Worker) -> None:
+        idle = []
+        for _ in range(CONNECTIONS + 1):
+            place = ("127.0.0.2", 0)
+            _, writer = await asyncio.open_connection(address.host, address.port, local_addr=place)
+            writer.write(b"GET /state HTTP/1.1\r\n")
+            idle.append(writer)
+        assert (await link.state(address)).node == "n1"
+        for writer in idle:
+            writer.close()
+
+    beside(story)
 
 
 def test_a_worker_started_again_under_the_same_address_is_found_by_its_new_name() -> None:

@@ -85,6 +85,10 @@ def test_a_spec_is_read_back_as_it_was_written(
         ({"timeoutS": 0}, "timeoutS"),
         ({"timeoutS": math.nan}, "timeoutS"),
         ({"timeoutS": "60"}, "timeoutS"),
+        ({"timeoutS": math.inf}, "timeoutS"),
+        ({"timeoutS": 10**400}, "timeoutS"),
+        ({"rendezvous": "host:06553599"}, "rendezvous"),
+        ({"nodes": ["a"], "nodeIndex": 0, "rendezvous": "nowhere"}, "rendezvous"),
         ({"params": []}, "params"),
         ({"surprise": 1}, "surprise"),
     ],
@@ -142,6 +146,17 @@ def answer(report: object, how: HowRunEnded = HowRunEnded.REPORTED) -> RunAnswer
 )
 def test_a_report_of_another_shape_is_no_report(report: object) -> None:
     assert end_of("n", answer(report), NOW, NOW).how is HowEnded.MUTE
+
+
+def test_a_node_speaks_of_its_own_ranks_and_with_bounds() -> None:
+    ranks = [{"rank": i, "node": n, "computeS": 9.0, "message": "x" * 9999} for i, n in enumerate(("n", "innocent"))]
+    sizes = [{"sizeBytes": 8, "placement": "x" * 9999}, {"sizeBytes": 8, "placement": "in"}]
+    facts = {"f" * 9999: 1.0}
+    detail = end_of("n", answer({"node": "n", "ok": True, "ranks": ranks, "sizes": sizes, "facts": facts}), NOW, NOW)
+    assert detail.detail is not None
+    assert [r.node for r in detail.detail.ranks] == ["n"]
+    assert [s.placement for s in detail.detail.sizes] == ["in"]
+    assert all(len(text) < 1000 for text in (*detail.detail.facts, detail.detail.ranks[0].message))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from muster.certify.runners.rounds import (
     OVERDUE_AFTER_S,
     PEER_GRACE_S,
     START_LIMIT_S,
+    START_SPREAD_S,
     Launch,
     carry_out,
 )
@@ -128,6 +129,48 @@ def test_a_worker_out_of_reach_for_a_while_is_waited_for() -> None:
     workers = fleet(b=FakeWorker("b", unreachable_from=2.0, unreachable_until=2.0 + LOST_AFTER_S / 2))
     ends, _, _ = carried_out(workers)
     assert records(ends)["r01-000"].outcome is Outcome.PASS
+
+
+MISSED = {
+    "a": reported("a", ok=False, reason="timeout", message="the group did not form", suspects=("b",)),
+    "b": reported("b", ok=False, reason="crash", message="nobody is there"),
+}
+
+
+def test_ranks_that_began_far_apart_and_missed_each_other_are_no_evidence() -> None:
+    late = 2 * START_SPREAD_S
+    workers = fleet(
+        a=FakeWorker("a", run_s=30.0, outcome=MISSED["a"]),
+        b=FakeWorker("b", outcome=MISSED["b"], unreachable_from=0.0, unreachable_until=late),
+    )
+    record = records(carried_out(workers)[0])["r01-000"]
+    assert (record.outcome, record.reason) == (Outcome.UNKNOWN, Reason.HARNESS)
+    assert "did not begin together" in record.message
+
+
+def test_ranks_that_began_far_apart_and_met_all_the_same_pass() -> None:
+    workers = fleet(b=FakeWorker("b", unreachable_from=0.0, unreachable_until=2 * START_SPREAD_S))
+    assert records(carried_out(workers)[0])["r01-000"].outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("reason", ["numeric", "hardware"])
+def test_what_does_not_come_of_beginning_apart_stays_evidence(reason: str) -> None:
+    outcome = reported("b", ok=False, reason=reason, message="bad", suspects=("b",))
+    workers = fleet(b=FakeWorker("b", outcome=outcome, unreachable_from=0.0, unreachable_until=2 * START_SPREAD_S))
+    record = records(carried_out(workers)[0])["r01-000"]
+    assert (record.outcome, record.reason, record.suspects) == (Outcome.FAIL, Reason(reason), ("b",))
+
+
+def test_a_run_that_a_killed_coordinator_had_begun_on_one_node_only_blames_nobody() -> None:
+    workers = fleet(a=FakeWorker("a", run_s=30.0, outcome=MISSED["a"]), b=FakeWorker("b", outcome=MISSED["b"]))
+
+    async def main(clock: VirtualClock, link: FakeLink) -> Ends:
+        todo, known = work(clock, *RUNS), addresses(NODES)
+        await link.start(known["a"], LAUNCH.spec(todo, RUNS[0], PAIR, 0, known))
+        await clock.sleep(25.0)
+        return await carry_out(clock, link, known, todo, LAUNCH, lambda _: True)
+
+    assert records(played(workers, main)[0])["r01-000"].outcome is Outcome.UNKNOWN
 
 
 def test_a_worker_out_of_reach_for_long_is_evidence_of_nothing() -> None:

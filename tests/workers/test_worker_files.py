@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from muster.workloads import worker_runs
 from muster.workloads.report import REPORT_LIMIT_BYTES
 from muster.workloads.run_spec import RunSpec
 from muster.workloads.worker_processes import read_regular
-from muster.workloads.worker_runs import Runs
+from muster.workloads.worker_runs import ConflictError, Runs
 
 FORGED = '{"node": "n1", "ok": true, "value": 900.0, "unit": "GB/s"}'
 
@@ -30,7 +32,7 @@ def with_template(scratch: Path) -> tuple[Runs, socket.socket]:
 
 
 def folder_of(theirs: socket.socket) -> Path:
-    return Path(json.loads(theirs.recv(65_536))["start"]["folder"])
+    return Path(json.loads(theirs.recv(65_536).splitlines()[0])["start"]["folder"])
 
 
 def finished(runs: Runs, run: str, status: int = 0) -> worker_runs.Run:
@@ -90,22 +92,53 @@ def test_nothing_that_one_run_leaves_becomes_the_report_of_the_next(tmp_path: Pa
     assert finished(runs, "r2", status=1).how == "crashed"
 
 
+@pytest.mark.parametrize("status", [-9, 1])
+def test_a_report_beside_a_bad_end_is_no_pass(tmp_path: Path, status: int) -> None:
+    runs, theirs = with_template(tmp_path)
+    runs.start(spec())
+    (folder_of(theirs) / "report.json").write_text(FORGED)
+    assert finished(runs, "r1", status).how == "crashed"
+
+
+def test_what_was_reported_before_a_run_was_stopped_counts(tmp_path: Path) -> None:
+    runs, theirs = with_template(tmp_path)
+    runs.start(spec())
+    runs.stop("r1", 0.0)
+    (folder_of(theirs) / "report.json").write_text(FORGED)
+    assert finished(runs, "r1", -9).how == "reported"
+
+
 def test_a_disk_that_is_full_leaves_the_worker_free(tmp_path: Path) -> None:
-    runs, theirs = with_template(tmp_path / "absent")
-    with pytest.raises(OSError, match="No such file"):
+    (tmp_path / "scratch").touch()
+    runs, theirs = with_template(tmp_path / "scratch")
+    with pytest.raises(OSError, match="exists"):
         runs.start(spec())
-    (tmp_path / "absent").mkdir()
+    (tmp_path / "scratch").unlink()
     assert runs.start(spec())
-    assert folder_of(theirs).parent == tmp_path / "absent"
+    assert folder_of(theirs).parent == tmp_path / "scratch"
 
 
 class Killed:
-    """A template that counts how often it is killed."""
+    """A template that counts how often it is killed; its children are those of this process."""
 
     kills = 0
+    pid = os.getpid()
 
     def kill(self) -> None:
         self.kills += 1
+
+
+def test_no_run_starts_beside_processes_that_cannot_be_killed(tmp_path: Path) -> None:
+    runs, theirs = with_template(tmp_path)
+    runs._template = Killed()  # type: ignore[assignment]  # what of a process is used
+    runs.start(spec())
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stays:
+        runs._heard(theirs, {"ended": "r1", "status": 0, "left": [stays.pid]}, count_gpus=False)
+        with pytest.raises(ConflictError, match="earlier run") as caught:
+            runs.start(spec("r2"))
+        assert caught.value.busy == ""
+        stays.kill()
+    assert runs.start(spec("r2"))
 
 
 def test_a_template_that_does_not_end_a_killed_run_is_killed_itself(

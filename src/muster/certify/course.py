@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from muster.certify import catalogue
+from muster.certify.claimed_gpus import with_claims
 from muster.certify.conclusion import details_of, passed_tests, progress, shortened, summary
 from muster.certify.durable import first_news
 from muster.certify.grouping import gpus_of, make_plan, members_of, targets_of
@@ -103,7 +104,11 @@ class Course:
         plan = await self._plan()
         if self.writer.status.phase is Phase.PENDING:
             started = msgspec.structs.replace(
-                self.writer.status, phase=Phase.RUNNING, started_at=self._now(), blocked="", message=""
+                self.writer.status,
+                phase=Phase.RUNNING,
+                started_at=self._now(),
+                blocked="",
+                message=" ".join(plan.notes)[:MESSAGE_LIMIT],
             )
             await self.writer.write(started)
         try:
@@ -147,9 +152,12 @@ class Course:
             )
             raise AbortError(f"{what}; nothing can be tested.")
         busy = await self.picture.gpu_users(name) if spec.purpose is Purpose.MANUAL else {}
+        nodes = self.picture.nodes
+        if spec.pods.gpu_claim_template:
+            nodes = with_claims(nodes, await self.picture.claimed_gpus())
         try:
             profile = catalogue.profile(spec.profile)
-            return make_plan(name, spec, profile, self.picture.nodes, self.picture.healths, self.taken, busy)
+            return make_plan(name, spec, profile, nodes, self.picture.healths, self.taken, busy)
         except BadInputError as error:
             raise AbortError(str(error)) from error
 
@@ -157,6 +165,7 @@ class Course:
 
     async def _rounds(self, state: IsolationState) -> None:
         members = members_of(state.plan)
+        await self._waiting(None)  # a leader that died while it waited did not say that it is over
         while True:
             until = self._until(state.plan)
             spent = self._spent(state, until)
@@ -193,12 +202,15 @@ class Course:
 
     def _until(self, plan: Plan) -> datetime:
         started = self.writer.status.started_at or self._now()
-        return after(started, 60 * plan.budget.max_wall_minutes)
+        return after(started, 60 * (plan.budget.max_wall_minutes + self.writer.status.blocked_minutes))
 
     def _spent(self, state: IsolationState, until: datetime) -> str:
         """The limit, beside those that isolation counts itself, that ends the certification; nothing while none."""
         if self._now() >= until and state.pending is not None:
             return f"{state.plan.budget.max_wall_minutes:g} minutes have passed, which is all the budget allows"
+        blocked = state.plan.budget.max_blocked_minutes
+        if self.writer.status.blocked_minutes >= blocked and state.pending is not None:
+            return f"nothing could run for {blocked:g} minutes, which is all that maxBlockedMinutes allows"
         return ""
 
     async def _round(
@@ -213,7 +225,16 @@ class Course:
         runs = tuple(run for run in step.runs if not any(n in gone for n in run.nodes))
         await self._write(round=step.number, current_runs=len(runs), blocked="")
         tests = {t.name: t for t in plan.tests}
-        work = Work(self._owner, runs, tests, gpus_of(plan), until, pods=self.writer.certification.spec.pods)
+        work = Work(
+            self._owner,
+            runs,
+            tests,
+            gpus_of(plan),
+            until,
+            pods=self.writer.certification.spec.pods,
+            wait_s=max(0.0, 60 * (plan.budget.max_blocked_minutes - self.writer.status.blocked_minutes)),
+            waiting=self._waiting,
+        )
         ends = await self.runner.carry_out(work, self._blocked)
         under_test = frozenset(m.name for cell in plan.cells for m in cell.targets)
         judged = judge_round(plan, runs, ends, self.picture.surroundings(members, under_test, state.records))
@@ -284,6 +305,7 @@ class Course:
 
     async def _end(self, phase: Phase, message: str, status: CertificationStatus) -> None:
         now = self._now()
+        status = _waited(status, now)
         complete = Condition(
             type=COMPLETE,
             status=ConditionStatus.TRUE,
@@ -311,9 +333,10 @@ class Course:
         return self.clock.now()
 
     def _cost(self, nominal: Cost) -> Cost:
-        """The nominal cost with the wall time that really passed."""
+        """The nominal cost with the wall time that really passed while something could run."""
         started = self.writer.status.started_at or self._now()
         minutes = (self._now() - started).total_seconds() / 60.0
+        minutes = max(0.0, minutes - _waited(self.writer.status, self._now()).blocked_minutes)
         return msgspec.structs.replace(nominal, wall_minutes=round(minutes, 3))
 
     async def _write(self, **fields: Any) -> None:
@@ -321,6 +344,21 @@ class Course:
 
     async def _blocked(self, why: str) -> None:
         await self._write(blocked=why[:MESSAGE_LIMIT])
+
+    async def _waiting(self, since: datetime | None) -> None:
+        """Write down since when nothing runs for want of workers, or that this is over: the next leader goes on."""
+        status = _waited(self.writer.status, self._now()) if since is None else self.writer.status
+        await self.writer.write(msgspec.structs.replace(status, blocked_since=since))
+
+
+def _waited(status: CertificationStatus, now: datetime) -> CertificationStatus:
+    """The status with the time of waiting that has ended now."""
+    if status.blocked_since is None:
+        return status
+    minutes = max(0.0, (now - status.blocked_since).total_seconds() / 60.0)
+    return msgspec.structs.replace(
+        status, blocked_since=None, blocked_minutes=round(status.blocked_minutes + minutes, 3)
+    )
 
 
 def _records(

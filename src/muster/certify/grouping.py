@@ -6,7 +6,8 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from muster.certify.catalogue import Profile, tests_for
+from muster.certify.catalogue import CatalogueTest, Profile, Scope, tests_for
+from muster.certify.claimed_gpus import GPU_DRIVER
 from muster.certify.isolation.plan import Cell, Member, Plan, UntestedNode
 from muster.certify.nodes import HealthFacts, NodeFacts, identity
 from muster.resources.certification import CertificationSpec, Purpose, Reason
@@ -60,7 +61,7 @@ def make_plan(
     for index, names in enumerate((targets, partners)):
         for node_name in names:
             node = nodes.get(node_name)
-            obstacle = _obstacle(node_name, node, common)
+            obstacle = _obstacle(node_name, node, common, spec)
             if obstacle is None and node is not None and by_hand:
                 obstacle = _use(node, (busy or {}).get(node_name, ""))
             if obstacle is not None:
@@ -68,9 +69,10 @@ def make_plan(
             elif node is not None:
                 member = Member(name=node.name, domain=node.domain, identity=identity(node, healths.get(node.name)))
                 cells.setdefault(_kind(node), ([], []))[index].append(member)
+    tests = tests_for(spec)
     return Plan(
         seed=zlib.crc32(name.encode()),
-        tests=tests_for(spec),
+        tests=tests,
         expected_transport=spec.expected_transport,
         floors=dict(spec.floors),
         matchings=profile.matchings,
@@ -89,6 +91,27 @@ def make_plan(
             if cells[kind][0]
         ),
         untested=tuple(untested),
+        notes=tuple(
+            note
+            for kind in sorted(cells)
+            if _is_alone(cells[kind]) and (note := _alone(cells[kind][0][0].name, kind, tests))
+        ),
+    )
+
+
+def _is_alone(members: tuple[list[Member], list[Member]]) -> bool:
+    targets, partners = members
+    return len(targets) == 1 and not partners
+
+
+def _alone(node: str, kind: Kind, tests: Sequence[CatalogueTest]) -> str:
+    """What is known from the start of a node that nothing can be run with."""
+    together = [t.name for t in tests if t.scope is not Scope.NODE and not t.variant_of]
+    if not together:
+        return ""
+    return (
+        f"{node} is the only node of its kind ({kind[0] or 'unknown GPU'}) here: without a partner "
+        f"{', '.join(together)} cannot run, and it cannot pass; name a partner of its kind."
     )
 
 
@@ -114,13 +137,21 @@ def _common_gpus(nodes: Sequence[NodeFacts]) -> dict[Kind, int]:
     return {kind: max(seen, key=lambda gpus: (seen[gpus], gpus)) for kind, seen in counts.items()}
 
 
-def _obstacle(name: str, node: NodeFacts | None, common: Mapping[Kind, int]) -> UntestedNode | None:
+def _obstacle(
+    name: str, node: NodeFacts | None, common: Mapping[Kind, int], spec: CertificationSpec
+) -> UntestedNode | None:
     if node is None:
         return _untested(name, Reason.SCHEDULING, "There is no node of this name.")
     if not node.ready:
         return _untested(name, Reason.SCHEDULING, "The node is not Ready.")
     if node.gpus < 1:
-        return _untested(name, Reason.HARDWARE, "The node offers no GPUs (nvidia.com/gpu is 0).")
+        if spec.pods.gpu_claim_template:
+            words = (
+                f"The node offers no GPUs (nvidia.com/gpu is 0, and no ResourceSlice of {GPU_DRIVER} has any there)."
+            )
+        else:
+            words = "The node offers no GPUs (nvidia.com/gpu is 0); for GPUs by claim set spec.pods.gpuClaimTemplate."
+        return _untested(name, Reason.HARDWARE, words)
     usual = common[_kind(node)]
     if node.gpus != usual:
         words = f"The node offers {node.gpus} GPUs, others of its kind offer {usual}."
@@ -133,7 +164,7 @@ def _use(node: NodeFacts, user: str) -> UntestedNode | None:
     if node.cordoned:
         return _untested(node.name, Reason.SCHEDULING, "A person cordoned the node; uncordon it to have it tested.")
     if node.held_for in OUT_OF_USE:
-        words = f"Muster holds the node ({node.held_for}); release it, or ask with purpose repair."
+        words = f"Muster holds the node ({node.held_for}) and tests it itself; see 'muster node {node.name}'."
         return _untested(node.name, Reason.HARDWARE, words)
     if user:
         return _untested(node.name, Reason.SCHEDULING, f"The pod {user} has GPUs of the node; it is busy.")

@@ -214,7 +214,7 @@ def _judge_number(
     if len(peers) >= LEAST_PEERS[test.scope]:
         middle, limit = slow_limit(peers, compared)
         if value < limit:
-            words = f"{value:.4g} {test.unit} is {1 - value / middle:.0%} under the median of {len(peers)} peers"
+            words = f"{value:.4g} {test.unit} is {1 - value / middle:.0%} under the median of {len(peers)} peer runs"
             return msgspec.structs.replace(record, outcome=Outcome.FAIL, reason=test.below, message=words)
     elif floor is None:
         words = "no floor is known for this shape and there are too few peers to compare with"

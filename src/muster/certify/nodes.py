@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from muster.resources.base import CORDON_ANNOTATION, GPU_PRODUCT_LABEL, GPU_RESOURCE, HOLD_TAINT, ObjectMeta
+from muster.resources.base import (
+    CORDON_ANNOTATION,
+    GPU_PRODUCT_LABEL,
+    GPU_RESOURCE,
+    HOLD_TAINT,
+    ObjectMeta,
+)
 from muster.resources.fingerprint import ReadingClass, class_digest
 from muster.resources.node_health import NodeHealth, Standing
 from muster.resources.topology import domain_of
@@ -111,7 +117,7 @@ def node_facts(raw: bytes) -> NodeFacts:
         instance_type=labels.get(INSTANCE_TYPE_LABEL, ""),
         domain=domain_of(labels) or "",
         clique=labels.get(CLIQUE_LABEL, ""),
-        gpus=int(offered) if offered.isascii() and offered.isdigit() else 0,
+        gpus=_count(offered),
         cordoned=node.spec.unschedulable and CORDON_ANNOTATION not in node.metadata.annotations,
         held_for=next((t.value for t in node.spec.taints if t.key == HOLD_TAINT), ""),
         # Thousands of nodes bear the same few labels: one copy of each text is kept.
@@ -143,6 +149,10 @@ def health_facts(raw: bytes) -> HealthFacts:
         stack=stack,
         metrics=metrics,
     )
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def identity(node: NodeFacts, health: HealthFacts | None) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import msgspec
 
+from muster.certify.claimed_gpus import RESOURCE_SLICES, ClaimedGpus, claimed_gpus
 from muster.certify.measure import NodeKind, Surroundings
 from muster.certify.nodes import HealthFacts, NodeFacts, health_facts, node_facts
 from muster.clock import Clock
-from muster.kube.api import NODE_HEALTHS, NODES, PODS, KubeApi
+from muster.kube.api import NODE_HEALTHS, NODES, PODS, KubeApi, NotFoundError
 from muster.kube.cache import WatchCache
 from muster.resources.base import CERTIFICATION_LABEL, GPU_RESOURCE, ObjectMeta
 from muster.resources.certification import RunRecord
@@ -59,6 +60,22 @@ def gpu_user(raw: bytes) -> tuple[str, str, str] | None:
     return pod.spec.node_name, meta.labels.get(CERTIFICATION_LABEL, ""), f"{meta.namespace}/{meta.name}"
 
 
+async def read_claimed_gpus(api: KubeApi) -> dict[str, ClaimedGpus]:
+    """Node -> GPUs that the DRA driver offers there; none where the API server knows no ResourceSlices. Raises
+    ApiErrors."""
+    slices: list[bytes] = []
+    token = ""
+    while True:
+        try:
+            page = await api.list_page(RESOURCE_SLICES, limit=PAGE_SIZE, continue_token=token)
+        except NotFoundError:
+            return {}
+        slices += page.items
+        token = page.continue_token
+        if not token:
+            return claimed_gpus(slices)
+
+
 class Picture:
     """Watch caches of Nodes and NodeHealths, as slim projections. `on_change` is called when a Node changed."""
 
@@ -88,6 +105,10 @@ class Picture:
         """Whether the node exists and is Ready."""
         node = self._nodes.get(name)
         return node is not None and node.ready
+
+    async def claimed_gpus(self) -> dict[str, ClaimedGpus]:
+        """Node -> GPUs that the DRA driver offers there. Raises ApiErrors."""
+        return await read_claimed_gpus(self._api)
 
     async def gpu_users(self, certification: str) -> dict[str, str]:
         """Node -> a pod (`namespace/name`) that has GPUs there and is not of `certification`. Raises ApiErrors."""

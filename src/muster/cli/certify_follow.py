@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from muster.certify.report.live import SoFar, news, progress_line, so_far
-from muster.errors import ExitCode
-from muster.kube.api import ConnectionLostError, ServerError, TooManyRequestsError
+from muster.errors import BadInputError, ExitCode
+from muster.kube.api import ConnectionLostError, NotFoundError, ServerError, TooManyRequestsError
 from muster.plain_text import plain, printable
 from muster.resources.certification import Certification, CertificationPart, Phase
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 EVERY_S = 2.0
 AWAY_LIMIT_S = 300.0
 """An API server that does not answer for so long is given up."""
+NARROW = 80
+"""Columns of a terminal that has no room for a bar beside the numbers."""
 ENDED = (Phase.SUCCEEDED, Phase.FAILED, Phase.ABORTED)
 
 
@@ -56,6 +58,11 @@ class Follower:
                     why = plain(str(error), 300)
                     self._say(f"The API server does not answer ({why}); the certification goes on. Waiting.")
                 away = True
+            except BadInputError as error:
+                if not isinstance(error.__cause__, NotFoundError):
+                    raise
+                self._say(f"{name} was deleted by somebody; it has no verdict. What it started is being removed.")
+                return ExitCode.NOT_SATISFIED
             if certification.metadata.uid != uid:
                 self._say(f"{name} was deleted and created again by somebody else; this one has no verdict.")
                 return ExitCode.NOT_SATISFIED
@@ -84,7 +91,8 @@ class Follower:
         for line in news(SoFar(), SoFar(), self._blocked, status.blocked):
             self._say(plain(line, 2000))
         self._blocked = status.blocked
-        self._progress(progress_line(certification, self._expected))
+        narrow = self._live and shutil.get_terminal_size((100, 24)).columns < NARROW
+        self._progress(progress_line(certification, self._expected, narrow=narrow))
 
     async def _so_far(self, certification: Certification) -> SoFar:
         from muster.certify.report.build import collect, expected_runs

@@ -189,12 +189,13 @@ def explain(
 def _not_there(report: ReportModel, node: str) -> NodeView:
     """A partner that ran and gets no verdict. Raises BadInputError for a node that has no part in it."""
     from muster.certify.report.model import NodeView
+    from muster.certify.report.words import PARTNER
 
     runs = [run for run in report.runs if node in run.nodes]
     if runs:
         return NodeView(
             name=node,
-            verdict="Partner",
+            verdict=PARTNER,
             message="Borrowed as a partner: it gets no verdict here.",
             evidence_for=tuple(run.id for run in runs if run.outcome in ("PASS", "WARN")),
             evidence_against=tuple(run.id for run in runs if run.outcome == "FAIL"),

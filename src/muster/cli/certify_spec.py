@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ _LABEL_KEY = re.compile(
     r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 )
 _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,254}")
 _NODE = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 
 
@@ -122,7 +124,7 @@ def build_spec(asked: Asked, selected: Sequence[str] = ()) -> CertificationSpec:
         profile=profile,
         tests=tests,
         custom_tests=tuple(test for path in asked.custom for test in _custom(Path(path))),
-        expected_transport=asked.expect_transport,
+        expected_transport=_transport(asked.expect_transport),
         floors={name: _positive(value, "--floor") for name, value in _pairs(asked.floors, "--floor").items()},
         budget=_budget(asked),
         pods=Pods(
@@ -133,7 +135,7 @@ def build_spec(asked: Asked, selected: Sequence[str] = ()) -> CertificationSpec:
             gpu_claim_template=asked.gpu_claim,
             nic_claim_template=asked.nic_claim,
             host_network=asked.host_network,
-            env=_pairs(asked.env, "--env"),
+            env=_environment(asked.env),
             tolerations=tuple(_toleration(text) for text in asked.tolerations),
             storage_claim=asked.storage_claim,
             gang=_gang(asked.gang),
@@ -204,6 +206,10 @@ def _tests(asked: Asked) -> tuple[str, tuple[str, ...]]:
         return wanted[0], ()
     profile = asked.profile or "bringup"
     catalogue.profile(profile)
+    close = difflib.get_close_matches(wanted[0], [*catalogue.profiles(), *catalogue.tests()], n=1) if wanted else []
+    if len(wanted) == 1 and not asked.custom and wanted[0] not in catalogue.tests():
+        hint = f"did you mean {close[0]}?" if close else "'muster certify tests' lists both."
+        raise BadInputError(f"--tests: {wanted[0][:60]!r} is no profile and no test; {hint}")
     return profile, wanted
 
 
@@ -228,6 +234,27 @@ def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
             raise BadInputError(f"{option} {text[:80]!r} is malformed or given twice; write it once as NAME=VALUE.")
         found[key.strip()] = value
     return found
+
+
+def _environment(texts: Sequence[str]) -> dict[str, str]:
+    found = _pairs(texts, "--env")
+    for name in found:
+        if not _VARIABLE.fullmatch(name):
+            raise BadInputError(f"--env: {name[:60]!r} cannot be the name of a variable; take A-Z, 0-9 and '_'.")
+    return found
+
+
+def _transport(text: str) -> str:
+    """Raises BadInputError for a word with which every run would fail."""
+    from muster.read.collectives.transports import KNOWN
+
+    name = text.casefold()
+    if name and not name.startswith("net/") and name.removeprefix("gpudirect-") not in KNOWN:
+        raise BadInputError(
+            f"--expect-transport {text[:60]!r} is not known; use one of {', '.join(KNOWN)}, or NET/NAME for a plugin "
+            "that is not among them."
+        )
+    return text
 
 
 def _positive(text: str, option: str) -> float:
@@ -278,6 +305,8 @@ def _custom(path: Path) -> tuple[CustomTest, ...]:
     entries = content.get("customTests", [content]) if isinstance(content, dict) else None
     if not isinstance(entries, list) or not entries:
         raise BadInputError(f"{path} holds no test; give one as a mapping with name and command.")
+    if any(isinstance(entry, dict) and isinstance(entry.get("command"), str) for entry in entries):
+        raise BadInputError(f"{path}: command is one text; write it as a list, such as [python3, /tests/probe.py].")
     known = {field.encode_name for field in msgspec.structs.fields(CustomTest)}
     for entry in entries:
         strange = sorted(str(key) for key in entry if key not in known) if isinstance(entry, dict) else []

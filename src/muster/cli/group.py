@@ -54,7 +54,8 @@ def run(args: list[str]) -> int:
     debug = "--debug" in args
     try:
         result: Any = cli.main(args=args, prog_name="muster", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by the caller: `muster ... >&-`
+            sys.stdout.flush()
         return result if isinstance(result, int) else ExitCode.OK
     except click.exceptions.Exit as stop:
         return stop.exit_code

@@ -137,7 +137,50 @@ def _table(report: dict[str, Any]) -> None:
     for verdict in report["verdicts"]:
         message = f": {verdict['message']}" if verdict.get("message") else ""
         click.echo(f"verdict on {verdict['of']}: {verdict['result']} ({verdict['reason']}){message}")
+    shown = {name: text for name, value in report["values"].items() if (text := _value(value))}
+    if shown:
+        click.echo("")
+        width = max(len(name) for name in shown)
+        for name, text in shown.items():
+            click.echo(f"{name:<{width}}  {text}")
     click.echo(f"\nnext: {report['next']}")
+
+
+VALUE_LIMIT = 100
+"""Characters of a value on the terminal; what is longer (tables, rank lists) is in `-o json`."""
+
+
+def _value(value: dict[str, Any]) -> str:
+    """A reading as text, or nothing for one that is too long to read in a line."""
+    text = _plain(value.get("value"))
+    unit = f" {value['unit']}" if value.get("unit") and text != "-" else ""
+    return text + unit if len(text) <= VALUE_LIMIT else ""
+
+
+def _nested(value: Any) -> str:
+    match value:
+        case dict():
+            return "{" + _plain(value) + "}"
+        case list() | tuple():
+            return f"[{_plain(value)}]"
+        case _:
+            return _plain(value)
+
+
+def _plain(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.6g}"
+        case dict():
+            return ", ".join(f"{name}: {_nested(item)}" for name, item in value.items()) or "-"
+        case list() | tuple():
+            return ", ".join(_nested(item) for item in value) or "-"
+        case _:
+            return str(value)
 
 
 def _fault_line(fault: dict[str, Any]) -> str:

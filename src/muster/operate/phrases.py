@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from muster.plain_text import counted
+
+__all__ = ["counted", "duration", "moment"]
+
 
 def moment(at: datetime) -> str:
     """A time in UTC to the second."""
@@ -23,8 +27,3 @@ def duration(span: timedelta) -> str:
                 text += f" {rest} {small_name}" if rest else ""
             return text
     return "0 s"
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 node`, `2 nodes`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"

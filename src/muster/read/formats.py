@@ -1,4 +1,4 @@
-"""The formats that `muster read` knows, in one table. A further format is one module and one row in the table of its package."""
+"""The formats that `muster read` knows, in one table. A further one is a module and a row in its package's table."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class Pods(Model, frozen=True, kw_only=True):
     """Extended resource of the NICs (`rdma/ib`, `vpc.amazonaws.com/efa`); empty: none is asked for."""
     nics: int = 0
     gpu_claim_template: str = ""
-    """ResourceClaimTemplate for the GPUs (DRA) in the system namespace; empty: the device plugin's `nvidia.com/gpu`."""
+    """ResourceClaimTemplate for the GPUs (DRA) in the system namespace; empty: the plugin's `nvidia.com/gpu`."""
     nic_claim_template: str = ""
     host_network: bool = False
     env: dict[str, str] = {}
@@ -140,6 +140,9 @@ class CertificationBudget(Model, frozen=True, kw_only=True):
     max_rounds: int = 48
     max_runs: int = 20_000
     max_wall_minutes: float = 240.0
+    """Without the time in which nothing could run (`max_blocked_minutes`)."""
+    max_blocked_minutes: float = 1440.0
+    """How long nothing may run because workers are queued, not scheduled or not started yet: a clock of its own."""
     max_node_minutes: float = 100000.0
     max_false_blame: float = 0.001
     """Probability that this certification names at least one innocent node or link."""
@@ -297,6 +300,7 @@ class Cost(Model, frozen=True, kw_only=True):
     runs: int = 0
     node_minutes: float = 0.0
     wall_minutes: float = 0.0
+    """Without the time in which nothing could run (`CertificationStatus.blocked_minutes`)."""
 
 
 class CertificationStatus(Model, frozen=True, kw_only=True):
@@ -306,6 +310,10 @@ class CertificationStatus(Model, frozen=True, kw_only=True):
     message: str = ""
     blocked: str = ""
     """Why nothing runs right now (scheduler's reason, busy nodes), empty when something does."""
+    blocked_since: datetime | None = None
+    """Since when nothing runs because workers are queued, not scheduled or not started yet; None while runs go on."""
+    blocked_minutes: float = 0.0
+    """Time that has passed so before `blocked_since`. No part of `max_wall_minutes`."""
     round: int = 0
     current_runs: int = 0
     runs: tuple[RunRecord, ...] = ()

@@ -211,6 +211,7 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], dict[str, Any]] = {
     (CertificationBudget, "max_rounds"): {"minimum": 1},
     (CertificationBudget, "max_runs"): {"minimum": 1},
     (CertificationBudget, "max_wall_minutes"): _POSITIVE,
+    (CertificationBudget, "max_blocked_minutes"): _POSITIVE,
     (CertificationBudget, "max_node_minutes"): _POSITIVE,
     (CertificationBudget, "max_false_blame"): {**_POSITIVE, "maximum": 1},
     (CertificationStatus, "runs"): {"maxItems": 20_000},

@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,6 +31,8 @@ from muster.workloads.worker_runs import ConflictError, Run, Runs
 
 CONNECTIONS = 64
 """Connections that are served at the same time; more are closed at once."""
+CONNECTIONS_PER_HOST = 16
+"""Of them from one address, so that no single client keeps the coordinator out. That one needs one or two."""
 READ_WITHIN_S = 10.0
 """A client must have sent its request by then."""
 WAIT_LIMIT_S = 30.0
@@ -137,7 +140,9 @@ class Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], worker: Worker) -> None:
         self.worker = worker
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self._free = threading.BoundedSemaphore(CONNECTIONS)
+        self._lock = threading.Lock()
+        self._taken: Counter[str] = Counter()
+        """Connections by address of the client."""
         super().__init__((address[0].strip("[]"), address[1]), _Handler)
 
     def server_bind(self) -> None:
@@ -146,21 +151,34 @@ class Server(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._free.acquire(blocking=False):
+        if not self._take(client_address[0]):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:
             # No thread could be started (a program may have taken all processes there are): the place is free again.
-            self._free.release()
+            self._give_back(client_address[0])
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self._give_back(client_address[0])
+
+    def _take(self, host: str) -> bool:
+        with self._lock:
+            if self._taken.total() >= CONNECTIONS or self._taken[host] >= CONNECTIONS_PER_HOST:
+                return False
+            self._taken[host] += 1
+            return True
+
+    def _give_back(self, host: str) -> None:
+        with self._lock:
+            self._taken[host] -= 1
+            # Addresses that are not connected any more are not kept.
+            self._taken = +self._taken
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away or sends nonsense is no event."""

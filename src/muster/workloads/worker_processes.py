@@ -1,4 +1,4 @@
-"""What the worker needs of Linux so that nothing it started is left running, and nothing that is left behind hurts."""
+"""What the worker needs of Linux: nothing it started is left running, nothing that a program leaves does harm."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import signal
 import stat
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -38,7 +39,7 @@ def read_regular(path: Path, limit_bytes: int, *, last: bool = False) -> bytes:
     Raises OSError, also for what is no regular file: a pipe has no end, and a link may lead to a device.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(fd, "rb") as file:
+    with os.fdopen(fd, "rb") as file:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(f"{path.name} is no regular file")
@@ -58,6 +59,11 @@ def children() -> list[int]:
     """Children of this process, dead ones that nobody waited for included, in order."""
     own = os.getpid()
     return sorted(int(e.name) for e in Path("/proc").iterdir() if e.name.isdigit() and _parent(e) == own)
+
+
+def children_among(pids: Sequence[int], parents: Sequence[int]) -> list[int]:
+    """Those of `pids` that are there, as children of one of `parents`: a number may be that of another one by now."""
+    return [pid for pid in pids if _parent(Path("/proc") / str(pid)) in parents]
 
 
 def _parent(entry: Path) -> int:

@@ -22,7 +22,7 @@ from typing import Any
 
 from muster.workloads.report import REPORT_LIMIT_BYTES, NodeReport, ReportError
 from muster.workloads.run_spec import RunSpec
-from muster.workloads.worker_processes import kill_children, read_regular
+from muster.workloads.worker_processes import children_among, kill_children, read_regular
 
 KEPT_RUNS = 256
 KEPT_BYTES = 32 * 1024 * 1024
@@ -67,6 +67,8 @@ class Runs:
         self._deadline = 0.0
         self._why_killed = ""
         self._killed_at = 0.0
+        self._left: tuple[int, ...] = ()
+        """Processes of an earlier run that could not be killed: they may hold the GPU."""
         self._folder = scratch
         self._closing = False
         self._link: socket.socket | None = None
@@ -77,7 +79,7 @@ class Runs:
     # What the coordinator asks for
 
     def start(self, spec: RunSpec) -> bool:
-        """Start the run; False when it is known already. Raises ConflictError, and OSError for a disk that is full."""
+        """Start the run; False when it is known already. Raises ConflictError, and OSError for a full disk."""
         text = spec.to_json()
         with self._changed:
             known = self._runs.get(spec.run)
@@ -87,8 +89,14 @@ class Runs:
                 return False
             if self._active:
                 raise ConflictError(f"The run {self._active} is not over.", self._active)
+            self._left = tuple(children_among(self._left, (self._template_pid, os.getpid())))
+            if self._left:
+                words = f"{len(self._left)} process(es) of an earlier run cannot be killed and may hold the GPU"
+                raise ConflictError(f"No run starts: {words}.")
             if self._closing or self._link is None:
                 raise ConflictError("The worker is not ready.")
+            # A program may have taken that away too.
+            self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
             # A name that no earlier program could know: it may have left a report there for this run.
             folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._scratch))
             try:
@@ -158,12 +166,17 @@ class Runs:
             with self._changed:
                 failures = 0 if self._link is not None else failures + 1
                 self._link = None
+                self._left = tuple(left)
                 if self._active:
                     also = f"; {len(left)} process(es) could not be killed" if left else ""
                     self._finish(self._why_killed or "crashed", "ended with the process that had started it" + also)
             ours.close()
             if not self._closing:
                 time.sleep(PAUSES_S[min(failures, len(PAUSES_S) - 1)])
+
+    @property
+    def _template_pid(self) -> int:
+        return self._template.pid if self._template is not None else 0
 
     def _new_template(self) -> socket.socket:
         """Start a template; our end of the socket to it."""
@@ -208,7 +221,8 @@ class Runs:
             elif "gpus" in event:
                 self.gpus = int(event["gpus"])
             elif event.get("ended") == self._active and self._active:
-                self._end(int(event["status"]), len(event["left"]))
+                self._left = tuple(int(pid) for pid in event["left"])
+                self._end(int(event["status"]), len(self._left))
             self._changed.notify_all()
 
     def _next_look_s(self) -> float:
@@ -240,7 +254,8 @@ class Runs:
     def _end(self, status: int, left: int) -> None:
         tail = _tail(self._folder / "log")
         also = f"; {left} process(es) could not be killed" if left else ""
-        text = _report(self._folder / "report.json")
+        # A child that ended badly by itself left no report: what lies there is by somebody else.
+        text = _report(self._folder / "report.json") if status == 0 or self._why_killed else ""
         if text:
             self._finish("reported", also.removeprefix("; "), text)
         elif self._why_killed == "stopped":

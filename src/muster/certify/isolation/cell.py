@@ -153,9 +153,13 @@ class CellState:
         unmeasured = False
         layers = self.layers
         numbers: list[tuple[str, str, float]] = []
+        network: list[tuple[tuple[str, ...], bool | None]] = []
         for run in runs:
             record = records.get(run.id)
             passed = _passed(record)
+            if self.screening.plan.test(run.test).variant_of and run.role is Role.PARTNER:
+                network.append((run.nodes, passed))
+                continue
             if self.screening.plan.test(run.test).variant_of:
                 layers = layers.after(run, self.subjects, passed)
                 continue
@@ -177,7 +181,11 @@ class CellState:
                 case _:
                     grouped[run.nodes] = passed
         screening = self.screening.after(local, pairs, wasted, wasted_pairs, numbers)
+        for nodes, seen in network:
+            screening = screening.with_network_run(nodes, seen)
         for nodes, passed in sorted(grouped.items()):
+            if passed is False and len(nodes) > 2 and self._sees_links(self.groups[-1].test):
+                screening = screening.with_group_fail(nodes)
             if passed and len(nodes) > 2 and self._sees_links(self.groups[-1].test):
                 screening = screening.with_group_pass(nodes)
         groups = self.groups

@@ -8,7 +8,8 @@ judged by their other runs alone, were the cause? Nothing depends on the order o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from muster.certify.isolation.likelihood import (
@@ -20,7 +21,7 @@ from muster.certify.isolation.likelihood import (
     mixture,
     spurious_rate,
 )
-from muster.certify.isolation.shared import PRIORS, Part, Shared, SharedRuns, parts_of, worth_weighing
+from muster.certify.isolation.shared import PRIORS, Part, Shared, SharedRuns, parts_of, passes_between, worth_weighing
 from muster.certify.isolation.tallies import Pair, PairEvidence, Tally, pair_of
 
 NODE_PRIOR = 0.01
@@ -44,6 +45,8 @@ class Judgement:
     """Ratio of every pair that has a failed run, both ends taken as good: a bad link against chance."""
     link_odds: Mapping[Pair, float]
     """How much likelier a bad link is than a bad end or trunk as the cause of the failures, priors included."""
+    rival_rate: Mapping[Pair, float]
+    """Share of the runs of a pair that fail if not the link is bad, but what else explains its failures."""
     link_cause: Mapping[Pair, float]
     """Probability that the link makes the next run of the pair fail."""
     grid: Grid
@@ -59,11 +62,16 @@ class Judgement:
 
 
 def judge(
-    evidence: PairEvidence, grid: Grid, priors: Mapping[str, float], domains: Mapping[str, str] | None = None
+    evidence: PairEvidence,
+    grid: Grid,
+    priors: Mapping[str, float],
+    domains: Mapping[str, str] | None = None,
+    out: Collection[str] = (),
 ) -> Judgement:
     """Weigh the causes of all failed pairs.
 
-    `priors`: probability that a node is bad before any run; `domains`: failure domain by node, for shared causes.
+    `priors`: probability that a node is bad before any run; `domains`: failure domain by node, for shared causes;
+    `out`: nodes that can be nobody's partner any more.
     """
     adjacency: dict[str, list[str]] = {}
     for a, b in evidence.failed:
@@ -71,10 +79,16 @@ def judge(
         adjacency.setdefault(b, []).append(a)
     for mates in adjacency.values():
         mates.sort()
-    messages = _Messages(evidence, grid, priors, adjacency, domains or {})
+    messages = _Messages(evidence, grid, priors, adjacency, domains or {}, out)
     for _ in range(SWEEPS):
         messages.sweep()
     return messages.judgement()
+
+
+def only_way(node: str, mate: str, available: Collection[str], domains: Mapping[str, str]) -> bool:
+    """Whether no available node but `mate` lies beyond the domain of `node`."""
+    home = domains.get(node, "")
+    return not any(name != mate and domains.get(name, "") not in ("", home) for name in available)
 
 
 class _Messages:
@@ -92,12 +106,14 @@ class _Messages:
         priors: Mapping[str, float],
         adjacency: dict[str, list[str]],
         domains: Mapping[str, str],
+        out: Collection[str],
     ) -> None:
         self.evidence = evidence
         self.grid = grid
         self.priors = priors
         self.adjacency = adjacency
         self.domains = domains
+        self.available = [name for name in domains if name not in out]
         self.crossing = frozenset(pair for pair in evidence.failed if self._crosses(*pair))
         leaving = {end for pair in self.crossing for end in pair}
         share = NETWORK_SHARE if leaving else 0.0
@@ -113,19 +129,21 @@ class _Messages:
         self.far_passes = {v: self._passes_outside(v) for v in sorted(leaving)}
         # Who passed nothing inside its domain either is bad in everything, if bad at all.
         self.network = frozenset(v for v in leaving if evidence.passes.get(v, 0) > self.far_passes[v])
-        self.base = {v: self._pass_factors(evidence.passes.get(v, 0), self.far_passes.get(v, 0)) for v in adjacency}
+        self.base = {v: self._pass_factors(evidence.passes.get(v, 0), self._network_passes(v)) for v in adjacency}
         # cause[a, b]: distribution over the states of `a`, judged by its runs without `b`.
         self.cause: dict[tuple[str, str], list[float]] = {}
         for a, b in evidence.failed:
             for one, other in ((a, b), (b, a)):
                 tally = evidence.tallies[pair_of(one, other)]
-                far = self.far_passes.get(one, 0) - tally.passes * ((a, b) in self.crossing)
+                far = self._network_passes(one) - tally.passes * ((a, b) in self.crossing)
                 factors = self._pass_factors(evidence.passes_without(one, other), far)
                 self.cause[one, other] = self._posterior(one, factors)
         self.shared_runs = worth_weighing(evidence, domains)
         self.shared_of = {pair: [s for s in self._parts(pair) if s in self.shared_runs] for pair in evidence.failed}
         # shared[s, pair]: probability that `s` fails the pair, judged by all other pairs.
         self.shared = {(s, pair): 0.0 for pair, found in self.shared_of.items() for s in found}
+        self.members = Counter(self.domains.values())
+        self.between = passes_between(evidence, domains) if self.crossing else {}
         self.trunk_odds = {pair: self._unweighed_trunk(pair) for pair in self.crossing}
 
     def _crosses(self, a: str, b: str) -> bool:
@@ -141,6 +159,9 @@ class _Messages:
         groups = [g for g in self.evidence.group_passed if node in g]
         far = sum(any(self.domains.get(m, "") not in ("", home) for m in members) for members in groups)
         return sum(tallies[pair_of(node, m)].passes for m in mates) + far
+
+    def _network_passes(self, node: str) -> int:
+        return self.far_passes.get(node, 0) + self.evidence.network_passes(node)
 
     def _pass_factors(self, passes: int, far: int) -> list[float]:
         every = [(1.0 - q) ** min(passes, COUNT_LIMIT) for q in self.grid.rates]
@@ -271,16 +292,10 @@ class _Messages:
 
         Empty when the pair is all there is between its domains.
         """
-        one, other = (self.domains[end] for end in pair)
-        members = [sum(1 for d in self.domains.values() if d == domain) for domain in (one, other)]
-        if min(members) < 2:
+        one, other = sorted(self.domains[end] for end in pair)
+        if min(self.members[one], self.members[other]) < 2:
             return []
-        trunk = Shared(Part.TRUNK, *sorted((one, other)))
-        passes = sum(
-            tally.passes
-            for (a, b), tally in self.evidence.tallies.items()
-            if tally.passes and (a, b) != pair and trunk.holds(self.domains.get(a, ""), self.domains.get(b, ""))
-        )
+        passes = self.between.get((one, other), 0) - self.evidence.tallies[pair].passes
         good = [(1.0 - q) ** min(passes, COUNT_LIMIT) for q in self.grid.rates]
         return [PRIORS[Part.TRUNK] * w * g for w, g in zip(self.grid.weights, good, strict=True)]
 
@@ -310,21 +325,21 @@ class _Messages:
                 network.append(v)
         links: dict[Pair, float] = {}
         odds: dict[Pair, float] = {}
+        rivals: dict[Pair, float] = {}
         cause: dict[Pair, float] = {}
         for pair in self.evidence.failed:
-            self._judge_link(pair, links, odds, cause)
+            links[pair], odds[pair], rivals[pair], cause[pair] = self._judge_link(pair)
         shared = {s: mixture(self.grid, [_exp(f) for f in self._shared_factors(s)[0]]) for s in self.shared_runs}
         return Judgement(
-            self.spurious, nodes, links, odds, cause, self.grid, shared, self.shared_runs, frozenset(network)
+            self.spurious, nodes, links, odds, rivals, cause, self.grid, shared, self.shared_runs, frozenset(network)
         )
 
-    def _judge_link(
-        self, pair: Pair, links: dict[Pair, float], odds: dict[Pair, float], cause: dict[Pair, float]
-    ) -> None:
+    def _judge_link(self, pair: Pair) -> tuple[float, float, float, float]:
+        """Ratio, odds, rival rate and cause of one pair, see `Judgement`."""
         tally = self.evidence.tallies[pair]
         pointed = Tally(tally.fails + self.evidence.group_fails.get(pair, 0), tally.passes)
-        a, b = self.cause[pair], self.cause[pair[1], pair[0]]
-        links[pair] = mixture(self.grid, self._link_factors(tally, [(1.0, 0.0)]))
+        a, b = self._rival(pair[0], pair[1]), self._rival(pair[1], pair[0])
+        ratio = mixture(self.grid, self._link_factors(tally, [(1.0, 0.0)]))
         rates = self._states(pair)
         ends = [
             (wa * wb, 1.0 - (1.0 - qa) * (1.0 - qb))
@@ -332,13 +347,46 @@ class _Messages:
             for qb, wb in zip(rates, b, strict=True)
             if wa * wb > 0.0
         ]
-        cause[pair] = cause_probability(self.grid, LINK_PRIOR, self._link_factors(tally, self._or_shared(pair, ends)))
+        cause = cause_probability(self.grid, LINK_PRIOR, self._link_factors(tally, self._or_shared(pair, ends)))
         bad_link = LINK_PRIOR * mixture(self.grid, self._link_factors(pointed, [(1.0, 0.0)])) * a[0] * b[0]
         both_good = a[0] * b[0]
         others = [(self._shared_cause(pair) * both_good, ALWAYS)]
         others += [(w * both_good, q) for w, q in zip(self.trunk_odds.get(pair, ()), self.grid.rates, strict=False)]
-        bad_end = sum(self._end_factors(pointed, [*ends[1:], *others]))
-        odds[pair] = bad_link / max(bad_end, 1e-280)
+        rivals = [*ends[1:], *others]
+        weights = self._end_factors(pointed, rivals)
+        bad_end = max(sum(weights), 1e-280)
+        rate = sum(w * q for w, (_, q) in zip(weights, rivals, strict=True)) / bad_end
+        return ratio, bad_link / bad_end, rate, cause
+
+    def _rival(self, node: str, mate: str) -> list[float]:
+        """Distribution over the states of an end, as a rival of the link.
+
+        Groups that pass clear an end, and groups that fail are not counted against it, since much may be the cause.
+        That is fair while the link explains them. Where it does not, no group counts.
+        """
+        known = self._beyond_reach(node, mate)
+        if not self.evidence.groups_against(node, mate):
+            return known
+        home = self.domains.get(node, "")
+        groups = [g for g in self.evidence.group_passed if node in g]
+        far = sum(any(self.domains.get(m, "") not in ("", home) for m in members) for members in groups)
+        factors = self._pass_factors(min(len(groups), COUNT_LIMIT), min(far, COUNT_LIMIT))
+        weights = [known[0], *(w / f for w, f in zip(known[1:], factors, strict=True))]
+        total = sum(weights)
+        return [w / total for w in weights]
+
+    def _beyond_reach(self, node: str, mate: str) -> list[float]:
+        """Distribution over the states of an end, without those that no further run could tell from a bad link.
+
+        Where `mate` is the only node beyond the domain of `node`, the link and the way out of the node are the same
+        thing in pairs. The link is named then, and the verdict on the node says so.
+        """
+        known = self.cause[node, mate]
+        if pair_of(node, mate) not in self.crossing or not only_way(node, mate, self.available, self.domains):
+            return known
+        told = known[: 1 + len(self.grid.rates)]
+        total = sum(told)
+        return [*(w / total for w in told), *(0.0 for _ in self.grid.rates)]
 
     def _end_factors(self, tally: Tally, ends: list[tuple[float, float]]) -> list[float]:
         """Weight of each state of the ends (all but both good) over the likelihood with good ends and a good link."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from muster.certify.isolation.evidence import NODE_PRIOR, PARTNER_PRIOR, Judgement, judge
+from muster.certify.isolation.evidence import NODE_PRIOR, PARTNER_PRIOR, Judgement, judge, only_way
 from muster.certify.isolation.likelihood import CLEARED, Grid, evidence, grid_for, spurious_rate
 from muster.certify.isolation.limits import Limits
 from muster.certify.isolation.plan import Cell, Plan
@@ -17,16 +17,6 @@ from muster.certify.isolation.tallies import Pair, PairEvidence, Tally, pair_of
 
 MAX_INCONCLUSIVE = 4
 """Runs without a usable outcome after which a node is given up."""
-
-MAX_SEED_MATCHINGS = 6
-"""Further matchings tried while nobody is proven good: no pair passed yet, or too few runs did."""
-
-LINK_OPEN_FROM = 0.02
-"""A link stays in question while it is at least this likely to make the next run of its pair fail."""
-
-
-END_CLEARED = 0.001
-"""An end of a failed pair is no rival of the link once its ratio fell to this."""
 
 NO_PAIRS = PairEvidence()
 
@@ -45,6 +35,8 @@ class Findings:
     inconclusive: Mapping[str, int] = field(default_factory=dict)
     wasted: Mapping[Pair, int] = field(default_factory=dict)
     """Runs of a pair without a usable outcome: others are tried first."""
+    network_wasted: Mapping[str, int] = field(default_factory=dict)
+    """Runs with NVLink off, by node, that said nothing about a suspect."""
     given_up: Mapping[str, str] = field(default_factory=dict)
     """Nodes that take no further part, with the reason in a sentence."""
     seed_matchings: int = 0
@@ -76,7 +68,12 @@ class Findings:
     @cached_property
     def judgement(self) -> Judgement:
         priors = dict.fromkeys(self.targets, NODE_PRIOR) | dict.fromkeys(self.partners, PARTNER_PRIOR)
-        return judge(self.pairs, self.grid, priors, self.domains)
+        return judge(self.pairs, self.grid, priors, self.domains, self._out)
+
+    @cached_property
+    def _out(self) -> frozenset[str]:
+        """Nodes that can be nobody's partner in a pair."""
+        return frozenset(name for name in self.domains if name in self.given_up or self.local_failed(name))
 
     # --- verdicts so far ---
 
@@ -161,6 +158,18 @@ class Findings:
             and not self.parted(*pair)
             and all(end not in self.condemned and self.pairs.passes_without(end, mate_in(pair, end)) for end in pair)
         )
+
+    def unproven_way(self, node: str) -> str:
+        """The other end of a bad link, where it was the only way to see whether the node works beyond its domain."""
+        if self.pairs.network_passes(node):
+            return ""
+        left = [name for name in self.domains if name not in self._out]
+        mates = [mate_in(pair, node) for pair in self.bad_links if node in pair and self._beyond(*pair)]
+        return next((mate for mate in mates if only_way(node, mate, left, self.domains)), "")
+
+    def _beyond(self, a: str, b: str) -> bool:
+        one, other = self.domains[a], self.domains[b]
+        return bool(one) and bool(other) and one != other
 
     @cached_property
     def bad_shared(self) -> tuple[Shared, ...]:

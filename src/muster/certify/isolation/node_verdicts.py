@@ -173,6 +173,13 @@ class NodeVerdicts:
             if name in screening.suspects:
                 why = "no further proven partner" if unspent is None else "the budget is spent"
                 return unspent or Reason.NO_PARTNER, f"Failed {len(mine)} pair run(s), not decided: {why}."
+            towards = screening.unproven_way(name)
+            if towards:
+                return (
+                    Reason.LINK,
+                    f"The link to {towards} is bad, and nobody else beyond {screening.domains[name]} is left to tell "
+                    "it from the way out of the node itself.",
+                )
             if not screening.pairs.passes.get(name, 0):
                 return unspent or Reason.NO_PARTNER, "No pair run: there is no partner to test this node with."
         for index, test in enumerate(self.plan.group_tests()):

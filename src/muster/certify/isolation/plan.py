@@ -82,6 +82,8 @@ class Plan(Model, frozen=True, kw_only=True):
     budget: CertificationBudget = CertificationBudget()
     cells: tuple[Cell, ...]
     untested: tuple[UntestedNode, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Sentences about what cannot come out of it, known before anything runs."""
 
     def local_tests(self) -> tuple[CatalogueTest, ...]:
         return tuple(t for t in self.tests if t.scope is Scope.NODE)

@@ -5,6 +5,7 @@ They share no node with the failed pair or with each other, so they go in the ro
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -105,10 +106,11 @@ def wanted(
             ask[Shared(Part.SPINE, ""), shared.a] = SIBLINGS
     if not ask:
         return []
-    tested = dict.fromkeys(ask, 0)
-    for a, b in evidence.tallies:
-        for shared, not_to in ask:
-            tested[shared, not_to] += _over(shared, not_to, domains[a], domains[b])
+    between = Counter((domains[a], domains[b]) for a, b in evidence.tallies)
+    tested = {
+        (shared, not_to): sum(n for (one, other), n in between.items() if _over(shared, not_to, one, other))
+        for shared, not_to in ask
+    }
     return [
         Probe(shared, min(AT_ONCE, most - tested[shared, not_to]), not_to)
         for (shared, not_to), most in sorted(ask.items())

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from muster.certify.isolation.findings import Findings, mate_in
+from muster.certify.isolation.findings import MAX_INCONCLUSIVE, Findings, mate_in
 from muster.certify.isolation.matching import along_topology, passed_pairs, untested_pairs
 from muster.certify.isolation.plan import Request, Role
 from muster.certify.isolation.probing import MOST_PROBES, SIBLINGS, pairs_over, wanted
-from muster.certify.isolation.tallies import Pair, PairEvidence, Tally, pair_of
-
-MAX_INCONCLUSIVE = 4
-"""Runs without a usable outcome after which a node is given up."""
+from muster.certify.isolation.tallies import Pair, Tally, pair_of
 
 MAX_SEED_MATCHINGS = 6
 """Further matchings tried while nobody is proven good: no pair passed yet, or too few runs did."""
@@ -28,11 +25,11 @@ MAX_SEED_MATCHINGS = 6
 LINK_OPEN_FROM = 0.02
 """A link stays in question while it is at least this likely to make the next run of its pair fail."""
 
-
 END_CLEARED = 0.001
 """An end of a failed pair is no rival of the link once its ratio fell to this."""
 
-NO_PAIRS = PairEvidence()
+RARE_RIVAL = 0.5
+"""A pass elsewhere speaks against an end with rate q by 1 - q, a failure of the pair by q."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +45,12 @@ class Screening(Findings):
         if test is None:
             return tuple(runs)
         busy = {node for run in runs for node in run.nodes}
-        pairs = [*self._reruns(busy), *self._with_partners(busy)]
-        pairs += [*self._shared_probes(busy), *self._matching(busy, rng)]
-        if not pairs and not runs:
+        pairs = self._reruns(busy)
+        partners = self._with_partners(busy)
+        pairs += [*self._last_reruns(busy), *self._shared_probes(busy), *self._matching(busy, rng)]
+        if not pairs and not partners and not runs:
             pairs = self._seed_matching(rng)
-        return (*runs, *(Request(test.name, pair, role) for pair, role in pairs))
+        return (*runs, *partners, *(Request(test.name, pair, role) for pair, role in pairs))
 
     def _local_requests(self) -> list[Request]:
         runs = []
@@ -83,10 +81,26 @@ class Screening(Findings):
         return tuple(found)
 
     def _wants_rerun(self, pair: Pair) -> bool:
-        """Repeat the pair, or rather test its ends elsewhere? Whatever is further from its limit."""
+        """Repeat the pair, or rather test its ends elsewhere? Whatever is further from its limit.
+
+        Where the ends were tested with everybody, a rival that fails less than half of the runs is told from the link
+        sooner by repeating the pair.
+        """
         against_chance = math.log(max(self.judgement.links[pair], 1.0)) / math.log(self.limits.link)
         against_ends = math.log(max(self.judgement.link_odds[pair], 1.0)) / math.log(self.limits.link_odds)
-        return against_chance <= against_ends or against_ends >= 1.0 or not self._doubtful_ends(pair)
+        if against_chance <= against_ends or against_ends >= 1.0 or not self._doubtful_ends(pair):
+            return True
+        if self.judgement.rival_rate[pair] >= RARE_RIVAL or any(self._failed_mates[end] > 1 for end in pair):
+            return False
+        return not any(self._has_new_partner(end) for end in pair)
+
+    def _has_new_partner(self, end: str) -> bool:
+        """Whether a proven node is left that it was not tested with, and that could tell something about it."""
+        outside = end in self.judgement.network_only
+        return any(
+            name != end and not self.pairs.tested(end, name) and (self._far(end, name) or not outside)
+            for name in self.proven
+        )
 
     def _doubtful_ends(self, pair: Pair) -> list[str]:
         """Ends that further partners could still say something about."""
@@ -97,6 +111,15 @@ class Screening(Findings):
         chosen: list[tuple[Pair, Role]] = []
         for pair in self.open_links:
             if self._wants_rerun(pair) and not any(end in busy for end in pair):
+                busy.update(pair)
+                chosen.append((pair, Role.RERUN))
+        return chosen
+
+    def _last_reruns(self, busy: set[str]) -> list[tuple[Pair, Role]]:
+        """Open links whose ends find no partner that could say more: repeated, at least, until it was not chance."""
+        chosen: list[tuple[Pair, Role]] = []
+        for pair in self.open_links:
+            if self.judgement.links[pair] < self.limits.link and not any(end in busy for end in pair):
                 busy.update(pair)
                 chosen.append((pair, Role.RERUN))
         return chosen
@@ -118,9 +141,17 @@ class Screening(Findings):
                 chosen.append((pair, Role.SHARED))
         return chosen
 
-    def _with_partners(self, busy: set[str]) -> list[tuple[Pair, Role]]:
-        """Each suspect with its own proven partner, one that it was not tested with before if there is one."""
-        chosen: list[tuple[Pair, Role]] = []
+    def _with_partners(self, busy: set[str]) -> list[Request]:
+        """Each suspect with its own proven partner, one that it was not tested with before if there is one.
+
+        Who failed outside its domain only is tested there. Where nobody outside is left, it runs with NVLink off
+        inside its domain, which needs the network as well; another run over NVLink would tell nothing.
+        """
+        chosen: list[Request] = []
+        test = self.plan.pair_test()
+        if test is None:
+            return []
+        network = self.plan.variant_of(test.name, "net")
         free = [name for name in self.proven if name not in busy]
         use = {name: len(self.pairs.mates.get(name, ())) for name in free}
         ready = frozenset(self._ready)
@@ -128,25 +159,38 @@ class Screening(Findings):
         for suspect in sorted({*self.suspects, *ends}, key=lambda s: (-self.judgement.nodes[s], s)):
             if suspect in busy or suspect not in ready:
                 continue
-            # Who failed outside its domain only is tested there; everybody else with the nearest.
             outside = suspect in self.judgement.network_only
-            best = min(
-                (
-                    (self._pair_runs(suspect, name), use[name], self._far(suspect, name) is not outside, index)
-                    for index, name in enumerate(free)
-                    if name not in busy
-                    and name != suspect
-                    and not self.parted(suspect, name)
-                    # Repeating a pair that failed before tells something about the link, and nothing about the node.
-                    and not self._failed_with(suspect, name)
-                ),
-                default=None,
-            )
-            if best is None:
+            mate = self._partner(suspect, [name for name in free if name not in busy], use, outside)
+            if mate is None:
                 continue
-            busy.update((suspect, free[best[3]]))
-            chosen.append(((suspect, free[best[3]]), Role.PARTNER))
+            name = test.name
+            if outside and not self._far(suspect, mate):
+                if network is None or not self._network_may_tell(suspect):
+                    continue
+                name = network.name
+            busy.update((suspect, mate))
+            chosen.append(Request(name, (suspect, mate), Role.PARTNER))
         return chosen
+
+    def _network_may_tell(self, suspect: str) -> bool:
+        """Whether a run with NVLink off is worth having: none failed, and not too many came to nothing."""
+        failed = self.pairs.network.get(suspect, Tally()).fails
+        return not failed and self.network_wasted.get(suspect, 0) < MAX_INCONCLUSIVE
+
+    def _partner(self, suspect: str, free: Sequence[str], use: Mapping[str, int], outside: bool) -> str | None:
+        """The partner that says most about the suspect."""
+        best = min(
+            (
+                (outside and not self._far(suspect, name), self._pair_runs(suspect, name), use[name], index)
+                for index, name in enumerate(free)
+                if name != suspect
+                and not self.parted(suspect, name)
+                # Repeating a pair that failed before tells something about the link, and nothing about the node.
+                and not self._failed_with(suspect, name)
+            ),
+            default=None,
+        )
+        return None if best is None else free[best[-1]]
 
     def _matching(self, busy: set[str], rng: random.Random) -> list[tuple[Pair, Role]]:
         """Disjoint pairs of nodes that were not paired often enough; the first time along the topology."""
@@ -260,6 +304,17 @@ class Screening(Findings):
     def with_group_pass(self, nodes: Sequence[str]) -> Screening:
         """The state after a group passed whose run exercises every link in it."""
         return replace(self, pairs=self.pairs.with_group_pass(nodes))
+
+    def with_network_run(self, nodes: Sequence[str], passed: bool | None) -> Screening:
+        """The state after two nodes of one domain ran with NVLink off; None for a run without a usable outcome."""
+        if passed is not None:
+            return replace(self, pairs=self.pairs.with_network_run(nodes, passed))
+        wasted = {name: self.network_wasted.get(name, 0) + 1 for name in nodes}
+        return replace(self, network_wasted={**self.network_wasted, **wasted})
+
+    def with_group_fail(self, nodes: Sequence[str]) -> Screening:
+        """The state after a group failed, whatever the cause."""
+        return replace(self, pairs=self.pairs.with_group_fail(nodes))
 
     def with_group_fails(self, pairs: Sequence[Pair], fails: int) -> Screening:
         """The state after group runs failed in a way that a bad link among `pairs` explains."""

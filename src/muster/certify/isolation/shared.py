@@ -71,6 +71,17 @@ class SharedRuns:
     passes: int
 
 
+def passes_between(evidence: PairEvidence, domains: Mapping[str, str]) -> dict[tuple[str, str], int]:
+    """Passed pair runs by the domains of the two nodes, the lesser first."""
+    found: dict[tuple[str, str], int] = {}
+    for (a, b), tally in evidence.tallies.items():
+        if tally.passes:
+            one, other = domains.get(a, ""), domains.get(b, "")
+            key = (one, other) if one <= other else (other, one)
+            found[key] = found.get(key, 0) + tally.passes
+    return found
+
+
 def worth_weighing(evidence: PairEvidence, domains: Mapping[str, str]) -> dict[Shared, SharedRuns]:
     """Shared parts that the failures could point at, with their runs."""
     failed: dict[Shared, list[Pair]] = {}
@@ -83,11 +94,10 @@ def worth_weighing(evidence: PairEvidence, domains: Mapping[str, str]) -> dict[S
     if not found:
         return {}
     passes = dict.fromkeys(found, 0)
-    for pair, tally in evidence.tallies.items():
-        if tally.passes:
-            for shared in parts_of(domains.get(pair[0], ""), domains.get(pair[1], "")):
-                if shared in passes:
-                    passes[shared] += tally.passes
+    for between, count in passes_between(evidence, domains).items():
+        for shared in parts_of(*between):
+            if shared in passes:
+                passes[shared] += count
     for members in evidence.group_passed:
         inside = sorted({domains.get(name, "") for name in members})
         for shared in passes:

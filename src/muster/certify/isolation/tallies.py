@@ -33,6 +33,10 @@ class PairEvidence:
     """Pairs with at least one failure, sorted."""
     group_passed: tuple[frozenset[str], ...] = ()
     """Groups that passed in a run that uses every link in them."""
+    group_failed: tuple[frozenset[str], ...] = ()
+    """Groups that failed, whatever the cause."""
+    network: Mapping[str, Tally] = field(default_factory=dict)
+    """Runs of each node with NVLink off inside its domain."""
     group_fails: Mapping[Pair, int] = field(default_factory=dict)
     """Failed group runs that pointed at the pair and at neither end: all with both ends failed, others passed."""
 
@@ -68,6 +72,30 @@ class PairEvidence:
                 tallies[pair] = Tally(tallies[pair].fails, tallies[pair].passes + 1)
         known = self.group_passed
         return replace(self, tallies=tallies, passes=passes, group_passed=(*known, frozenset(members)))
+
+    def with_group_fail(self, nodes: Iterable[str]) -> PairEvidence:
+        """The evidence with one failed run over a whole group."""
+        return replace(self, group_failed=(*self.group_failed, frozenset(nodes)))
+
+    def with_network_run(self, nodes: Iterable[str], passed: bool) -> PairEvidence:
+        """The evidence with one run of nodes of one domain with NVLink off."""
+        network = dict(self.network)
+        for name in nodes:
+            known = network.get(name, Tally())
+            network[name] = Tally(known.fails + (not passed), known.passes + passed)
+        return replace(self, network=network)
+
+    def network_passes(self, node: str) -> int:
+        """Passes with NVLink off. None count once one failed: such a node is not to be cleared by them."""
+        tally = self.network.get(node, Tally())
+        return 0 if tally.fails else tally.passes
+
+    def groups_against(self, node: str, mate: str) -> bool:
+        """Whether a group without `mate` failed with `node` in it, and with no pair in it that ever failed."""
+        return any(
+            node in group and mate not in group and not any(group.issuperset(pair) for pair in self.failed)
+            for group in self.group_failed
+        )
 
     def with_group_fails(self, pairs: Iterable[Pair], fails: int) -> PairEvidence:
         """The evidence with `fails` failed group runs that a bad link of any of `pairs` explains, and no bad end."""

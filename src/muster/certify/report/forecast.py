@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from muster.certify.isolate import begin, expected_cost, observe
-from muster.certify.isolation.plan import ROUND_OVERHEAD_S, Plan
+from muster.certify.isolate import begin, expected_cost, next_round, observe
+from muster.certify.isolation.plan import ROUND_OVERHEAD_S, Plan, Verdicts
 from muster.certify.report.model import Section
 from muster.certify.report.text import table
-from muster.plain_text import plain
-from muster.resources.certification import Outcome, RunRecord
+from muster.plain_text import counted, plain
+from muster.resources.certification import NodeVerdict, Outcome, RunRecord
 
 UNTESTED_SHOWN = 20
 
@@ -65,6 +65,8 @@ class Forecast(Section, frozen=True, kw_only=True):
     worst_node_hours: float
     enough: bool
     """Whether the budget allows what is expected."""
+    open: tuple[UntestedForecast, ...] = ()
+    """Nodes that take part and would not pass although nothing fails, because too little can be run with them."""
 
 
 def forecast(plan: Plan, left_out: Sequence[tuple[str, str]] = ()) -> Forecast:
@@ -84,6 +86,13 @@ def forecast(plan: Plan, left_out: Sequence[tuple[str, str]] = ()) -> Forecast:
             )
         state = observe(state, records)
     cost, limit = expected_cost(plan), plan.budget
+    end = next_round(state)
+    never = {u.name for u in plan.untested}
+    undecided = [
+        n
+        for n in (end.nodes if isinstance(end, Verdicts) else ())
+        if n.verdict is not NodeVerdict.PASSED and n.name not in never
+    ]
     return Forecast(
         cells=tuple(
             CellForecast(
@@ -121,6 +130,7 @@ def forecast(plan: Plan, left_out: Sequence[tuple[str, str]] = ()) -> Forecast:
         worst_minutes=limit.max_wall_minutes,
         worst_node_hours=round(min(limit.max_node_minutes, _at_most(plan)) / 60, 2),
         enough=not state.spent,
+        open=tuple(UntestedForecast(name=n.name, reason=n.reason.value, message=n.message) for n in undecided),
     )
 
 
@@ -136,10 +146,11 @@ def forecast_text(shown: Forecast) -> str:
     for cell in shown.cells:
         kind = plain(cell.product, 80) or "unknown GPU"
         where = f" on {plain(cell.platform, 20)}" if cell.platform else ""
-        borrowed = f", {cell.partners} partners" if cell.partners else ""
-        lines.append(f"{cell.nodes} nodes of {kind}{where}, {cell.gpus} GPUs each, {cell.domains} domains{borrowed}")
+        borrowed = f", {counted(cell.partners, 'partner')}" if cell.partners else ""
+        nodes = f"{counted(cell.nodes, 'node')} of {kind}{where}"
+        lines.append(f"{nodes}, {cell.gpus} GPUs each, {counted(cell.domains, 'domain')}{borrowed}")
     if not shown.cells:
-        lines.append("No node can be tested.")
+        return "\n".join(("No node can be tested.", *_untested(shown)))
     rows: list[Sequence[str]] = [("TEST", "SCOPE", "RUNS", "NODES A RUN", "MINUTES EACH", "NODE-HOURS")]
     for test in (t for t in shown.tests if not t.only_after_a_failure):
         at_most = f"up to {test.nodes_at_most}" if test.scope == "group" else str(test.nodes_at_most)
@@ -149,18 +160,28 @@ def forecast_text(shown: Forecast) -> str:
     followers = [plain(t.test, 60) for t in shown.tests if t.only_after_a_failure]
     lines += [f"only after a failure, to find its layer: {', '.join(followers)}"] if followers else []
     lines += [f"not run: {name}: {plain(why, 200)}" for name, why in shown.left_out.items()]
-    if shown.untested:
-        lines += ["", f"Untested from the start ({len(shown.untested)}):"]
-        lines += [f"  {plain(u.name, 80)}: {plain(u.message, 200)}" for u in shown.untested[:UNTESTED_SHOWN]]
-        more = len(shown.untested) - UNTESTED_SHOWN
-        lines += [f"  and {more} more; -o json has all of them"] if more > 0 else []
+    lines += _untested(shown)
     lines += [
         "",
-        f"Expected, when nothing fails: {shown.expected_rounds} rounds, {shown.expected_runs} runs, "
+        f"Expected, when nothing fails: {counted(shown.expected_rounds, 'round')}, "
+        f"{counted(shown.expected_runs, 'run')}, "
         f"{shown.expected_minutes:.0f} min, {shown.expected_node_hours:.1f} node-hours.",
-        f"At most, by its budget: {shown.worst_rounds} rounds, {shown.worst_runs} runs, {shown.worst_minutes:.0f} "
-        f"min, {shown.worst_node_hours:.1f} node-hours.",
+        f"At most, by its budget: {counted(shown.worst_rounds, 'round')}, {counted(shown.worst_runs, 'run')}, "
+        f"{shown.worst_minutes:.0f} min, {shown.worst_node_hours:.1f} node-hours.",
     ]
+    if shown.open and shown.enough:
+        names = ", ".join(plain(n.name, 80) for n in shown.open[:6]) + (" and more" if shown.open[6:] else "")
+        why = plain(shown.open[0].message, 200)
+        lines.append(f"Even when nothing fails, {counted(len(shown.open), 'node')} would not pass ({names}): {why}")
     if not shown.enough:
         lines.append("The budget does not allow what is expected: nodes would end Undetermined. Raise it.")
     return "\n".join(lines)
+
+
+def _untested(shown: Forecast) -> list[str]:
+    if not shown.untested:
+        return []
+    lines = ["", f"Untested from the start ({len(shown.untested)}):"]
+    lines += [f"  {plain(u.name, 80)}: {plain(u.message, 200)}" for u in shown.untested[:UNTESTED_SHOWN]]
+    more = len(shown.untested) - UNTESTED_SHOWN
+    return lines + ([f"  and {more} more; -o json has all of them"] if more > 0 else [])

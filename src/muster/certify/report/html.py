@@ -8,7 +8,8 @@ from muster.certify.report.html_pieces import Row, esc, run_table, table, tag
 from muster.certify.report.model import LinkView, NodeView, ReportModel, RunView, TestView
 from muster.certify.report.style import STYLE
 from muster.certify.report.svg import bandwidth, bytes_text, heat_map, waterfall
-from muster.certify.report.words import chance, next_step
+from muster.certify.report.words import chance, link_step, next_step, todo
+from muster.plain_text import counted
 from muster.resources.certification import NodeVerdict, Outcome, Phase
 
 OPEN_NODES = 40
@@ -29,6 +30,8 @@ def html(report: ReportModel) -> str:
     body = [
         f"<h1>Certification {esc(report.name)}</h1>",
         *_verdict(report),
+        *_todo(report),
+        *_asked(report),
         *_failed(report, by_id),
         *_paths(report, by_id),
         *_others(report, by_id),
@@ -69,6 +72,14 @@ def _verdict(report: ReportModel) -> Iterable[str]:
         ("runs", report.cost.spent_runs),
     )
     yield f'<ul class="tiles">{"".join(f"<li><b>{n}</b>{name}</li>" for name, n in tiles)}</ul>'
+
+
+def _todo(report: ReportModel) -> Iterable[str]:
+    if lines := todo(report):
+        yield f"<h2>What to do</h2><ul>{''.join(f'<li>{esc(line, 600)}</li>' for line in lines)}</ul>"
+
+
+def _asked(report: ReportModel) -> Iterable[str]:
     asked = report.requested
     selector = ", ".join(f"{k}={v}" if v else k for k, v in sorted(asked.node_selector.items()))
     facts = [
@@ -112,7 +123,9 @@ def _node(node: NodeView, by_id: Mapping[str, RunView]) -> str:
     parts.append(_evidence("Evidence for", node.evidence_for, by_id))
     if node.evidence_against:
         more = _evidence("Runs that speak against it", node.evidence_against, by_id)
-        parts.append(f"<details><summary>{len(node.evidence_against)} runs against it</summary>{more}</details>")
+        parts.append(
+            f"<details><summary>{counted(len(node.evidence_against), 'run')} against it</summary>{more}</details>"
+        )
     parts.append(f"<p><b>Next:</b> {esc(next_step(node.verdict, node.reason, node.layer, node.name))}</p>")
     return "".join(parts)
 
@@ -146,7 +159,8 @@ def _path(link: LinkView, by_id: Mapping[str, RunView]) -> str:
         f" The probability that this is wrong is {chance(link.error_bound)}." if link.error_bound is not None else ""
     )
     head = f"<h3>{esc(link.title)} {tag(link.verdict)} {esc(link.reason + layer)}</h3>"
-    return f"{head}<p>{esc(link.message, 1000)}{bound}</p>{_evidence('Evidence', link.evidence, by_id)}"
+    step = f"<p><b>Next:</b> {esc(link_step(link.verdict, link.layer))}</p>" if link.verdict != "Passed" else ""
+    return f"{head}<p>{esc(link.message, 1000)}{bound}</p>{_evidence('Evidence', link.evidence, by_id)}{step}"
 
 
 def _others(report: ReportModel, by_id: Mapping[str, RunView]) -> Iterable[str]:
@@ -283,8 +297,8 @@ def _cost(report: ReportModel) -> Iterable[str]:
     cost = report.cost
 
     def row(name: str, planned: float | None, spent: float, limit: float, scale: float = 1.0) -> Row:
-        told = "-" if planned is None else f"{planned / scale:,.4g}"
-        return (name, told, f"{spent / scale:,.4g}", f"{limit / scale:,.4g}")
+        told = "-" if planned is None else _amount(planned / scale)
+        return (name, told, _amount(spent / scale), _amount(limit / scale))
 
     yield "<h2>Cost</h2>"
     yield table(
@@ -296,6 +310,11 @@ def _cost(report: ReportModel) -> Iterable[str]:
             row("minutes", cost.expected_wall_minutes, cost.spent_wall_minutes, cost.limit_wall_minutes),
         ),
     )
+
+
+def _amount(value: float) -> str:
+    """Never with an exponent: 20,000 runs are not 2e+04."""
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
 def _passed(report: ReportModel) -> Iterable[str]:

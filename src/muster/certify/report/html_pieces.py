@@ -26,18 +26,25 @@ def tag(word: str) -> str:
 def run_table(runs: Sequence[RunView]) -> str:
     """Runs, one a row."""
     head = ("run", "test", "nodes", "outcome", "#number", "#floor", "transport", "what it said")
-    return table(head, (_run_row(run) for run in runs))
+    rows = [_run_row(run) for run in runs]
+    # Columns that are empty throughout only take room from the last one, which says what happened.
+    kept = [i for i, title in enumerate(head) if title.lstrip("#") not in _MAY_GO or any(r[i] != "-" for r in rows)]
+    return table([head[i] for i in kept], (tuple(row[i] for i in kept) for row in rows))
+
+
+_MAY_GO = ("number", "floor", "transport")
 
 
 def _run_row(run: RunView) -> Row:
-    names = ", ".join(run.nodes[:4]) + (f" and {len(run.nodes) - 4} more" if len(run.nodes) > 4 else "")
+    names = ", ".join(f'<span class="whole">{esc(name, 80)}</span>' for name in run.nodes[:4])
+    names += f" and {len(run.nodes) - 4} more" if len(run.nodes) > 4 else ""
     number = "-" if run.value is None else f"{run.value:.4g} {run.unit}"
     floor = "-" if run.floor is None else f"{run.floor:.4g}"
     said = ": ".join(w for w in (run.reason, run.message) if w)
     test = f"{run.test} {run.variant}".strip()
     whole = f'<span class="whole">{esc(run.id)}</span>', f'<span class="whole">{esc(test, 60)}</span>'
     rest = (number, floor, run.transport or "-", said)
-    return (*whole, esc(names), tag(run.outcome), *(esc(c) for c in rest))
+    return (*whole, names, tag(run.outcome), *(esc(c) for c in rest))
 
 
 def table(head: Sequence[str], rows: Iterable[Row]) -> str:

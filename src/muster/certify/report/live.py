@@ -16,10 +16,12 @@ from muster.resources.certification import (
     NodeResult,
     NodeVerdict,
     Phase,
+    Reason,
     RunRecord,
 )
 
 BAR_WIDTH = 24
+NOT_YET = "Not decided yet."
 
 
 @dataclass(frozen=True)
@@ -51,15 +53,18 @@ def _open(node: NodeResult) -> NodeResult:
         return node
     if node.verdict is NodeVerdict.UNTESTED and not node.evidence_for and node.reason.value not in _OPEN_REASONS:
         return node
-    return msgspec.structs.replace(node, verdict=NodeVerdict.UNDETERMINED, message="Not decided yet.")
+    return msgspec.structs.replace(node, verdict=NodeVerdict.UNDETERMINED, reason=Reason.NONE, message=NOT_YET)
 
 
 _OPEN_REASONS = ("budget", "no-partner")
 """What verdicts give as the reason while runs are still to come."""
 
 
-def progress_line(certification: Certification, expected_runs: int | None) -> str:
-    """One line: a bar against the runs expected when nothing fails, the round, and how the runs ended."""
+def progress_line(certification: Certification, expected_runs: int | None, *, narrow: bool = False) -> str:
+    """One line: a bar against the runs expected when nothing fails, the round, and how the runs ended.
+
+    `narrow`: without the bar, which says nothing that the numbers do not say.
+    """
     status = certification.status
     done = status.cost.runs
     ended = status.phase not in (Phase.PENDING, Phase.RUNNING)
@@ -69,7 +74,11 @@ def progress_line(certification: Certification, expected_runs: int | None) -> st
     failed = sum(test.failed for test in status.tests)
     unusable = sum(test.unusable for test in status.tests)
     of = f"/{expected_runs}" if expected_runs is not None and done <= expected_runs else ""
-    parts = [f"[{bar}] {status.phase.value}", f"round {status.round}", f"{done}{of} runs"]
+    parts = [
+        status.phase.value if narrow else f"[{bar}] {status.phase.value}",
+        f"round {status.round}",
+        f"{done}{of} runs",
+    ]
     parts += [f"{failed} failed"] if failed else []
     parts += [f"{unusable} unusable"] if unusable else []
     parts += [f"{status.current_runs} under way"] if status.current_runs and not ended else []

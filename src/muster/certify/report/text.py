@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from muster.certify.report.live import NOT_YET
 from muster.certify.report.model import LinkView, NodeView, ReportModel, RunView
-from muster.certify.report.words import chance, next_step
-from muster.plain_text import plain
+from muster.certify.report.words import chance, next_step, todo
+from muster.plain_text import counted, plain
 from muster.resources.certification import NodeVerdict
 
 RUNS_SHOWN = 40
@@ -21,6 +22,7 @@ def text(report: ReportModel) -> str:
         _asked(report),
         _nodes(report),
         _links(report),
+        _todo(report),
         _tests(report),
         _cost(report),
     ]
@@ -52,7 +54,9 @@ def explanation(report: ReportModel, node: NodeView) -> str:
         lines += ["", "Paths:", *(f"  {_link_line(link)}" for link in touching)]
     if node.metrics:
         lines += ["", "Best numbers:", *(f"  {key}: {value:.6g}" for key, value in sorted(node.metrics.items()))]
-    return "\n".join((*lines, "", f"Next: {next_step(node.verdict, node.reason, node.layer, node.name)}"))
+    step = next_step(node.verdict, node.reason, node.layer, node.name)
+    waiting = "Nothing yet: the certification goes on; look again later."
+    return "\n".join((*lines, "", f"Next: {waiting if node.message == NOT_YET else step}"))
 
 
 def _verdict(node: NodeView) -> str:
@@ -100,7 +104,8 @@ def _labels(labels: dict[str, str]) -> str:
 def _nodes(report: ReportModel) -> list[str]:
     lines: list[str] = []
     by_id = {run.id: run for run in report.runs}
-    shown = [n for n in report.nodes if n.verdict != NodeVerdict.PASSED.value]
+    undecided = sum(n.message == NOT_YET for n in report.nodes)
+    shown = [n for n in report.nodes if n.verdict != NodeVerdict.PASSED.value and n.message != NOT_YET]
     for node in shown[:NODES_SHOWN]:
         words = f"{plain(node.name, 80)}  {node.reason}  {plain(node.message, 300)}"
         lines.append(f"{node.verdict:<12}  {words}".rstrip())
@@ -109,7 +114,12 @@ def _nodes(report: ReportModel) -> list[str]:
             lines += [f"                {_run_line(run, node.name)}" for run in found[-4:]]
     if len(shown) > NODES_SHOWN:
         lines.append(f"... and {len(shown) - NODES_SHOWN} more; -o json has all of them.")
-    return lines
+    return lines + ([f"{counted(undecided, 'node')} not decided yet."] if undecided else [])
+
+
+def _todo(report: ReportModel) -> list[str]:
+    lines = [f"  {plain(line, 500)}" for line in todo(report)]
+    return ["What to do:", *lines] if lines else []
 
 
 def _links(report: ReportModel) -> list[str]:
@@ -138,13 +148,14 @@ def _tests(report: ReportModel) -> list[str]:
 def _cost(report: ReportModel) -> list[str]:
     cost = report.cost
     spent = (
-        f"{cost.spent_rounds} rounds, {cost.spent_runs} runs, {cost.spent_node_minutes / 60:.1f} node-hours, "
-        f"{cost.spent_wall_minutes:.0f} min"
+        f"{counted(cost.spent_rounds, 'round')}, {counted(cost.spent_runs, 'run')}, "
+        f"{cost.spent_node_minutes / 60:.1f} node-hours, {cost.spent_wall_minutes:.0f} min"
     )
     if cost.expected_rounds is None:
         return [f"Cost: {spent}."]
     planned = (
-        f"{cost.expected_rounds} rounds, {cost.expected_runs} runs, {(cost.expected_node_minutes or 0) / 60:.1f} "
+        f"{counted(cost.expected_rounds, 'round')}, {counted(cost.expected_runs or 0, 'run')}, "
+        f"{(cost.expected_node_minutes or 0) / 60:.1f} "
         f"node-hours, {cost.expected_wall_minutes or 0:.0f} min"
     )
     return [f"Cost: {spent}; planned without any failure: {planned}."]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from muster.resources.certification import (
     Certification,
@@ -17,7 +17,12 @@ from muster.resources.certification import (
     Reason,
 )
 
+if TYPE_CHECKING:
+    from muster.certify.report.model import ReportModel
+
 SHOWN = 6
+PARTNER = "Partner"
+"""The word for a node that was only borrowed: it gets no verdict."""
 
 
 def verdict_sentence(certification: Certification, nodes: Sequence[NodeResult], problems: Sequence[str]) -> str:
@@ -91,6 +96,8 @@ def chance(bound: float) -> str:
 
 def next_step(verdict: str, reason: str, layer: str, name: str) -> str:
     """What a person does about a verdict on node `name`."""
+    if verdict == PARTNER:
+        return "Nothing. It only helped to test others."
     if verdict == NodeVerdict.PASSED.value:
         return "Nothing. The node works, and holds a certificate if it was asked for by its lifecycle."
     if verdict == NodeVerdict.UNTESTED.value:
@@ -98,10 +105,51 @@ def next_step(verdict: str, reason: str, layer: str, name: str) -> str:
     if verdict == NodeVerdict.UNDETERMINED.value:
         return f"{_UNDECIDED.get(reason, 'Certify it again')}: muster certify run --nodes {name} --partners ..."
     where = _LAYERS.get(layer, "")
-    what = _FAILED.get(reason, "Look at the evidence below")
+    what = _FAILED.get(reason, "Look at the evidence")
     return f"{what}{where}. Keep it out of service until it passes: muster node {name}."
 
 
+def link_step(verdict: str, layer: str) -> str:
+    """What a person does about a path that is at fault or in doubt."""
+    if verdict != NodeVerdict.FAILED.value:
+        return "Certify the nodes at its ends again, with a larger budget."
+    where = _PATHS.get(layer, "check the cables, ports and switches of this path")
+    return f"Leave the nodes at its ends in service; {where}, then certify them again."
+
+
+def todo(report: ReportModel) -> tuple[str, ...]:
+    """What a person does now, the most urgent first; one line for each name, or for many of one kind."""
+    lines: list[str] = []
+    failed = [node for node in report.nodes if node.verdict == NodeVerdict.FAILED.value]
+    lines += [f"{n.name}: {next_step(n.verdict, n.reason, n.layer, n.name)}" for n in failed[:TODO]]
+    if len(failed) > TODO:
+        lines.append(f"{len(failed) - TODO} more failed nodes: see them one by one; look for what they share.")
+    links = [link for link in report.links if link.verdict != NodeVerdict.PASSED.value]
+    lines += [f"{link.title}: {link_step(link.verdict, link.layer)}" for link in links[:TODO]]
+    if len(links) > TODO:
+        lines.append(f"{len(links) - TODO} more paths: see them one by one; look for what they share.")
+    if report.phase in (Phase.PENDING.value, Phase.RUNNING.value):
+        return (*lines, "It is not finished: look again later.")
+    if report.problems:
+        lines.append("This report is incomplete: see its problems before you rely on it.")
+    for verdict in (NodeVerdict.UNDETERMINED, NodeVerdict.UNTESTED):
+        by_reason: dict[str, list[str]] = {}
+        for node in report.nodes:
+            if node.verdict == verdict.value:
+                by_reason.setdefault(node.reason, []).append(node.name)
+        for reason in sorted(by_reason):
+            names = by_reason[reason]
+            step = next_step(verdict.value, reason, "", ",".join(names) if len(names) <= SHOWN else "NAME,NAME")
+            lines.append(f"{_some(names)}: {step}")
+    return tuple(lines)
+
+
+TODO = 8
+"""Names with a line of their own in the list of what to do."""
+_PATHS = {
+    Layer.NVLINK.value: "check NVLink and its switches between them",
+    Layer.NETWORK.value: "have cables, ports and switches of this path checked",
+}
 _BETWEEN = ((True, "at fault"), (False, "in doubt"))
 _UNDECIDED = {
     Reason.BUDGET.value: "The budget was spent; certify it again with a larger one",

@@ -21,6 +21,14 @@ class Owner:
     uid: str
 
 
+Waiting = Callable[[datetime | None], Awaitable[None]]
+"""Called with the moment since which nothing runs because workers are waited for; with None when that is over."""
+
+
+async def _nobody(_: datetime | None) -> None:
+    return
+
+
 @dataclass(frozen=True)
 class Work:
     """One round to carry out."""
@@ -34,6 +42,10 @@ class Work:
     """When the certification's time is up: runs that have not ended by then are given up."""
     pods: Pods = field(default_factory=Pods)
     """What the certification asks of its pods."""
+    wait_s: float | None = None
+    """How long nothing may run because workers are waited for. That time comes on top of `until`; None: it does not,
+    and only `until` limits it."""
+    waiting: Waiting = _nobody
 
 
 Tell = Callable[[str], Awaitable[None]]

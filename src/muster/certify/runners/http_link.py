@@ -38,7 +38,7 @@ ANSWER_WITHIN_S = 10.0
 STOP_WITHIN_S = 60.0
 """A worker kills the processes of a run and sees them gone; one in the kernel may take half a minute."""
 BODY_WITHIN_S = 30.0
-"""Beyond the time that a worker takes for its answer: from connecting to the last byte, however slowly they drip in."""
+"""Beyond the time that a worker takes for its answer: from connecting to the last byte, however slow they are."""
 
 
 class HttpWorkerLink:
@@ -71,10 +71,11 @@ class HttpWorkerLink:
         self._incarnations[self._key(worker)] = state.incarnation
         return state
 
-    async def start(self, worker: WorkerAddress, spec: RunSpec) -> None:
+    async def start(self, worker: WorkerAddress, spec: RunSpec) -> bool:
         """See `WorkerLink`."""
         status, body = await self._meant_for_one(worker, "POST", "/runs", spec.to_json().encode())
         self._refused(worker, status, body)
+        return status == 202
 
     async def result(self, worker: WorkerAddress, run: str, wait_s: float) -> RunAnswer:
         """See `WorkerLink`."""

@@ -257,9 +257,9 @@ async def _all(steps: Iterable[Awaitable[None]]) -> None:
 def _pipe_with(text: str) -> IO[bytes]:
     """The reading end of a pipe that holds `text`: what a process is told lies in no file and in no argument."""
     reading, writing = os.pipe()
-    with open(writing, "wb") as pipe:
+    with os.fdopen(writing, "wb") as pipe:
         pipe.write(text.encode())
-    return open(reading, "rb")
+    return os.fdopen(reading, "rb")
 
 
 def _environment(place: Place, folder: Path) -> dict[str, str]:

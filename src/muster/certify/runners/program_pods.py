@@ -121,20 +121,29 @@ def _read(node: str, test: CatalogueTest, exit_code: int, output: str) -> Report
         found = formats.read([Input(node, raw[:SAMPLE_BYTES], lambda: [raw])], {}, test.parser)
     except BadInputError as error:
         return _harness(node, f"the output of {test.command[0]} cannot be read: {error}")
-    worst = min(found.verdicts, key=lambda v: _ORDER.index(v.result), default=None)
+    value = _number(found, test)
+    # How fast is fast enough is decided later, by floors and peers.
+    counting = [v for v in found.verdicts if value is None or (v.result, v.reason) != (Result.UNKNOWN, NO_FLOOR)]
+    worst = min(counting, key=lambda v: _ORDER.index(v.result), default=None)
     # A warning of a diagnostic is no proof that the node is well, and none that it is not.
     if worst is None or worst.result in (Result.INVALID, Result.UNKNOWN, Result.WARN):
         said = _words(worst) if worst is not None else f"no verdict in the output (exit code {exit_code})"
         return _harness(node, said)
     ok = worst.result is not Result.FAIL
-    value = _number(found, test)
+    if ok and exit_code:
+        return _harness(
+            node, f"{test.command[0]} ended with exit code {exit_code} although its output tells no fault"
+        )
     if ok and test.metric and value is None:
         return _harness(node, f"no {test.metric} in {test.unit} in the output")
-    known = next((r for r in Reason if r.value == worst.reason), None)
+    known = _REASONS.get(worst.reason) or next((r for r in Reason if r.value == worst.reason), None)
     reason = "" if ok else (known or test.below).value
     return Report(node, ok, value, test.unit, reason, (), "" if ok else _words(worst))
 
 
+NO_FLOOR = "no-floor"
+_REASONS = {"numeric-corruption": Reason.NUMERIC}
+"""Reasons of readers that have another name here."""
 _ORDER = (Result.FAIL, Result.INVALID, Result.UNKNOWN, Result.WARN, Result.PASS)
 
 
@@ -147,14 +156,14 @@ def _harness(node: str, message: str) -> Report:
 
 
 def _number(found: Reading, test: CatalogueTest) -> float | None:
-    """The least value with the metric in its name and the unit of the test."""
-    numbers = [
-        float(v.value)
+    """The peak of the metric where the reader tells it (`busbw_max`), else the least value with it in its name."""
+    numbers = {
+        name: float(v.value)
         for name, v in sorted(found.values.items())
         if test.metric
         and test.metric in name
         and v.unit == test.unit
         and isinstance(v.value, int | float)
         and math.isfinite(v.value)
-    ]
-    return min(numbers, default=None)
+    }
+    return numbers.get(f"{test.metric}_max", min(numbers.values(), default=None))

@@ -11,7 +11,7 @@ import logging
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from muster.certify.catalogue import CatalogueTest
 from muster.certify.isolation.plan import PlannedRun
@@ -26,6 +26,7 @@ from muster.certify.runners.worker_link import (
     WorkerUnreachableError,
 )
 from muster.certify.runners.worker_messages import (
+    apart,
     end_of,
     end_of_stopped,
     is_bad,
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 
 START_LIMIT_S = 60.0
 """Until every worker of a run has taken it. They are up already when a round begins."""
+START_SPREAD_S = 10.0
+"""Ranks that began further apart than this may have given each other up. The first one waits at the rendezvous for
+half of its time, and programs start within seconds of each other."""
 POLL_S = 10.0
 RETRY_S = 1.0
 LOST_AFTER_S = 60.0
@@ -158,6 +162,8 @@ class _Conduct:
         """The first end that spoils the run."""
         self._cause_at = clock.now()
         self._deadline = work.until
+        self._began: dict[str, datetime] = {}
+        """When each worker took the run; the earliest time there is for one that had it already."""
 
     async def run(self) -> tuple[RankEnd, ...]:
         """All ends in rank order."""
@@ -177,7 +183,12 @@ class _Conduct:
         self._deadline = min(self._work.until, self._clock.now() + timedelta(seconds=limit_s + OVERDUE_AFTER_S))
         async with asyncio.TaskGroup() as group:
             ends = [group.create_task(self._follow(node, begun)) for node in self._run.nodes]
-        return name_the_silent([task.result() for task in ends])
+        found = [task.result() for task in ends]
+        return apart(found) if self._spread_s() > START_SPREAD_S else name_the_silent(found)
+
+    def _spread_s(self) -> float:
+        """How far apart the ranks began, as far as can be told."""
+        return (max(self._began.values()) - min(self._began.values())).total_seconds()
 
     def _not_begun(self, refused: Mapping[str, RankEnd]) -> tuple[RankEnd, ...]:
         words = "waited for a rank that did not come"
@@ -193,7 +204,9 @@ class _Conduct:
         limit = min(self._work.until, self._clock.now() + timedelta(seconds=START_LIMIT_S))
         while True:
             try:
-                await self._link.start(worker, spec)
+                began = await self._link.start(worker, spec)
+                # It began when a coordinator that is gone, or a request whose answer was lost, asked for it.
+                self._began[node] = self._clock.now() if began else datetime.min.replace(tzinfo=UTC)
                 return None
             except WorkerRefusedError as error:
                 why, busy = str(error), error.busy

@@ -93,8 +93,8 @@ class WorkerLink(Protocol):
         """What the worker is and what it runs."""
         ...
 
-    async def start(self, worker: WorkerAddress, spec: RunSpec) -> None:
-        """Start the run. A run that the worker has already, running or ended, is left as it is."""
+    async def start(self, worker: WorkerAddress, spec: RunSpec) -> bool:
+        """Start the run. A run that the worker has already, running or ended, is left as it is: False."""
         ...
 
     async def result(self, worker: WorkerAddress, run: str, wait_s: float) -> RunAnswer:

@@ -24,6 +24,8 @@ SUSPECTS_LIMIT = 64
 NAME_LIMIT = 120
 PLACEMENTS = ("out", "in")
 _T = TypeVar("_T")
+_MISSED = (Reason.HANG.value, Reason.TIMEOUT.value, Reason.CRASH.value)
+"""What ranks say of peers that do not come, or that have given up."""
 _STUCK = (Reason.HANG.value, Reason.TIMEOUT.value)
 
 
@@ -199,6 +201,18 @@ def end_of_stopped(node: str, cause: RankEnd) -> RankEnd:
         report = Report(node=node, ok=False, reason=reason, suspects=suspects, message=words)
         return RankEnd(node, HowEnded.REPORTED, report)
     return RankEnd(node, HowEnded.MUTE, message=f"stopped, because of {cause.node}: {_told(cause)}"[:MESSAGE_LIMIT])
+
+
+def apart(ends: Sequence[RankEnd]) -> tuple[RankEnd, ...]:
+    """The ends of a run whose ranks did not begin together: that they missed each other says nothing about a node."""
+    return tuple(
+        RankEnd(
+            end.node, HowEnded.DISTURBED, message=f"the ranks did not begin together; {_told(end)}"[:MESSAGE_LIMIT]
+        )
+        if end.report is not None and not end.report.ok and end.report.reason in _MISSED
+        else end
+        for end in ends
+    )
 
 
 def _word_of(how: HowEnded) -> str:

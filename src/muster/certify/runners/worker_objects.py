@@ -179,7 +179,7 @@ class WorkerObjects:
         owner, common = work.owner, common_name(work.owner)
         groups = by_gpus(work.gpus)
         job_of = {node: job_name(common, gpus) for gpus, nodes in groups.items() for node in nodes}
-        lasts_s = (work.until - self._clock.now()).total_seconds()
+        lasts_s = (work.until - self._clock.now()).total_seconds() + (work.wait_s or 0.0)
         wanted = {
             job_name(common, gpus): job(owner, work.pods, nodes, gpus, self._images, lasts_s)
             for gpus, nodes in groups.items()

@@ -21,7 +21,7 @@ class Phase(Enum):
     ABSENT = "absent"
     """Its Job, or the Job's pods, are not there (yet): a quota, an admission policy, a busy controller manager."""
     QUEUED = "queued"
-    """The queue has not let it in: no clock runs but that of the certification."""
+    """The queue has not let it in: limited by the budget of the certification alone (`maxBlockedMinutes`)."""
     SCHEDULING = "scheduling"
     PULLING = "pulling"
     """An image does not come."""
@@ -42,7 +42,7 @@ class Limits:
     starting_s: float = 1800.0
 
     def of(self, phase: Phase) -> float | None:
-        """The limit of `phase`; None where only the certification's time limits it."""
+        """The limit of `phase`; None where only the certification's budget limits it."""
         match phase:
             case Phase.ABSENT:
                 return self.absent_s

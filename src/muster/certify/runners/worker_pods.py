@@ -42,6 +42,8 @@ RESTARTS = 3
 """How often a worker that dies is started again; whoever dies more often is not waited for."""
 DEADLINE_SLACK_S = 900
 """What the Job may outlive the certification's time before the cluster ends it by itself."""
+LASTS_LIMIT_S = 1e9
+"""Any budget may be given, but the field has 64 bits."""
 FOREGROUND = "foregroundDeletion"
 """The API server's own finalizer: however the Job is deleted, it goes only after its pods."""
 SLUG_LIMIT = 34
@@ -146,7 +148,7 @@ def job(owner: Owner, pods: Pods, nodes: Sequence[str], gpus: int, images: Image
                 "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
             },
             "podReplacementPolicy": "Failed",
-            "activeDeadlineSeconds": max(1, int(lasts_s)) + DEADLINE_SLACK_S,
+            "activeDeadlineSeconds": int(min(max(1.0, lasts_s), LASTS_LIMIT_S)) + DEADLINE_SLACK_S,
             "suspend": gang.suspend,
             "template": {
                 "metadata": {"labels": {**labels, **gang.pod_labels}, "annotations": {**gang.pod_annotations}},
@@ -199,7 +201,8 @@ def _container(pods: Pods, gpus: int, images: Images) -> Object:
     ]
     if pods.storage_claim:
         mounts.append({"name": "storage", "mountPath": "/storage"})
-    command = ["python3", f"/programs/{ARCHIVE}", "worker", f"--listen=0.0.0.0:{PORT}"]
+    # Its own address, of whichever family: with the host's network the other addresses of the host are not its own.
+    command = ["python3", f"/programs/{ARCHIVE}", "worker", f"--listen=[$(MUSTER_POD_IP)]:{PORT}"]
     command += [f"--token-file=/token/{TOKEN_KEY}", "--node=$(MUSTER_NODE)"]
     return {
         "name": "worker",
@@ -208,6 +211,7 @@ def _container(pods: Pods, gpus: int, images: Images) -> Object:
         "command": [*command, *([f"--ranks={gpus}"] if gpus else [])],
         "env": [
             {"name": "MUSTER_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "MUSTER_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             # The user has no entry in the image's /etc/passwd, and PyTorch asks for both.
             {"name": "USER", "value": "muster"},
             {"name": "HOME", "value": "/tmp"},  # noqa: S108 - as above

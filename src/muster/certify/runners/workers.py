@@ -12,7 +12,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from muster.certify.durable import first_news
 from muster.certify.isolation.plan import PlannedRun
@@ -49,6 +49,25 @@ class _Waits:
     """By node."""
     events: dict[str, str] = field(default_factory=dict)
     """Job -> why it has no pods, as the cluster last said."""
+
+
+@dataclass
+class _WaitClock:
+    """How long nothing has run because workers are waited for: no part of the time of runs."""
+
+    passed_s: float = 0.0
+    since: datetime | None = None
+
+    def look(self, now: datetime, idle: bool) -> None:
+        """Take note of whether nothing runs now."""
+        if idle and self.since is None:
+            self.since = now
+        elif not idle and self.since is not None:
+            self.passed_s, self.since = self.at(now), None
+
+    def at(self, now: datetime) -> float:
+        """Seconds until `now`."""
+        return self.passed_s + ((now - self.since).total_seconds() if self.since is not None else 0.0)
 
 
 @dataclass(frozen=True)
@@ -144,6 +163,7 @@ class _Round:
         self._workers = workers
         self._blocked = blocked
         self._clocks, self._events = waits.since, waits.events
+        self._wait = _WaitClock()
         self._found: Mapping[str, Standing] = {}
 
     async def carry_out(self) -> Mapping[str, tuple[RankEnd, ...]]:
@@ -167,6 +187,7 @@ class _Round:
         news = self._means.objects.news(self._work.owner.name)
         waiting = list(self._work.runs)
         said = ""
+        told: datetime | None = None
         while True:
             news.clear()
             self._look()
@@ -176,11 +197,17 @@ class _Round:
                     ended[run.id] = ends
                 elif all(self._found[node].phase is Phase.UP for node in run.nodes):
                     tasks[run.id] = asyncio.ensure_future(self._hand_over(run))
+                    tasks[run.id].add_done_callback(lambda _: news.set())
             waiting = [run for run in waiting if run.id not in ended and run.id not in tasks]
+            self._wait.look(self._means.clock.now(), bool(waiting) and all(t.done() for t in tasks.values()))
             trouble = await self._trouble(waiting)
             if trouble != said:
                 said = trouble
                 await self._blocked(trouble)
+            since = self._wait.since if trouble or self._wait.since == told else None
+            if since != told:
+                told = since
+                await self._work.waiting(since)
             if not waiting:
                 return
             await first_news(self._means.clock, news, self._next_look_s(waiting))
@@ -203,7 +230,7 @@ class _Round:
                 and not pod.disturbed
             )
 
-        one = replace(self._work, runs=(run,))
+        one = replace(self._work, runs=(run,), until=self._until())
         ends = await rounds.carry_out(means.clock, means.link, addresses, one, means.launch, well)
         return tuple(self._explained(end, pods[end.node]) for end in ends[run.id])
 
@@ -233,7 +260,7 @@ class _Round:
 
     def _hopeless(self, run: PlannedRun) -> tuple[RankEnd, ...] | None:
         """How a run ends whose workers do not come up; None while they may."""
-        over = self._means.clock.now() >= self._work.until
+        over = self._left_s() <= 0
         late: dict[str, str] = {}
         for node in run.nodes:
             phase = self._found[node].phase
@@ -248,6 +275,19 @@ class _Round:
             else RankEnd(node, HowEnded.MUTE, message="waited for a worker that did not come")
             for node in run.nodes
         )
+
+    def _until(self) -> datetime:
+        """When the time of the runs is up: what nothing ran for is not counted."""
+        if self._work.wait_s is None:
+            return self._work.until
+        return self._work.until + timedelta(seconds=min(self._wait.at(self._means.clock.now()), self._work.wait_s))
+
+    def _left_s(self) -> float:
+        """Seconds until nobody is waited for any more, as long as nothing runs."""
+        now = self._means.clock.now()
+        if self._work.wait_s is not None and self._wait.since is not None:
+            return self._work.wait_s - self._wait.at(now)
+        return (self._until() - now).total_seconds()
 
     def _words(self, node: str) -> str:
         standing = self._found[node]
@@ -274,7 +314,7 @@ class _Round:
 
     def _next_look_s(self, waiting: Sequence[PlannedRun]) -> float:
         """Seconds until something changes without news."""
-        moments = [(self._work.until - self._means.clock.now()).total_seconds()]
+        moments = [self._left_s()]
         for node in (n for run in waiting for n in run.nodes if self._found[n].phase is not Phase.UP):
             waited_s = self._waited_s(node)
             limits = (BLOCKED_AFTER_S, self._means.limits.of(self._found[node].phase))

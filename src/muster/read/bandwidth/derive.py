@@ -103,6 +103,8 @@ def ranks_of(
     one whole number."""
     ratio = _ratio(rows)
     kind = FACTORS.get(collective or "")
+    if ratio is None and _alone(rows):
+        return 1, 0.0
     if ratio is None or kind is None:
         return None, ratio[1] if ratio else None
     low, best, high = ratio
@@ -116,6 +118,13 @@ def ranks_of(
     if not first or first > MAX_RANKS or first > most or first + 1 <= most:
         return None, best
     return first, kind.at(first)
+
+
+def _alone(rows: Sequence[Row]) -> bool:
+    """Data was copied, and no bus bandwidth came of it: the factor of one rank is 0, that of two at least 0.5."""
+    halves = [half for row in rows for half in row.halves]
+    copied = any(half.algbw.value > 4 * half.busbw.resolution for half in halves if half.finite)
+    return copied and all(half.finite and half.busbw.value == 0 for half in halves)
 
 
 def tree_capable(collective: str | None) -> bool:
@@ -152,11 +161,16 @@ def _range(half: Half) -> tuple[float, float]:
 
 
 def _wire(collective: str | None, ranks: int | None, nodes: int | None, told: Expectation) -> float | None:
-    """alltoall: busbw counts the traffic of one rank, of which (n-g)/(n-1) leaves its node of g ranks."""
+    """What the NICs of a node allow.
+
+    alltoall: busbw counts the traffic of one rank, of which (n-g)/(n-1) leaves its node of g ranks. sendrecv: one
+    rank of a node sends to the next node, over the NICs that are near it; how many these are is known only where a
+    node has one.
+    """
     wire = told.node_wire_gb_s if told.transport not in _BESIDE_THE_NICS else None
     if wire is None or nodes is None or nodes < 2:
         return None
-    if collective in _CROSSES_ONCE:
+    if collective in _CROSSES_ONCE or (collective == "sendrecv" and told.nics_per_node == 1):
         return wire
     if collective in ("alltoall", "alltoallv") and ranks and ranks > nodes and ranks % nodes == 0:
         per_node = ranks // nodes

@@ -69,7 +69,7 @@ def correctness(run: Run) -> Verdict:
         return Verdict(of, Result.FAIL, "numeric-corruption", _corruption(table))
     if table.failures or not table.complete:
         return Verdict(of, Result.UNKNOWN, "no-summary-line" if not table.failures else "run-died")
-    if table.wrong is None and table.last_column != "error":
+    if not table.checked:
         return Verdict(of, Result.UNKNOWN, "values-not-checked")
     return Verdict(of, Result.PASS, "no-wrong-values")
 
@@ -126,6 +126,8 @@ def _spoilt(run: Run) -> Verdict | None:
     if any(_stuck_at_zero(row) for row in table.rows):
         return Verdict(of, Result.INVALID, "zero-bandwidth", "A large message has bandwidth 0: nothing was measured.")
     expected, ranks = run.told.expected_ranks, run.derived.ranks
+    if ranks == 1:
+        return Verdict(of, Result.INVALID, "one-rank", "One rank took part: no link was used.")
     if expected and ranks and expected != ranks and run.derived.collective:
         message = f"{ranks} ranks took part, {expected} were expected."
         return Verdict(of, Result.INVALID, "wrong-rank-count", message)

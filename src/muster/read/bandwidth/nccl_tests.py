@@ -2,7 +2,8 @@
 
 What differs between releases: the last column (`error`, later `#wrong`), the columns `redop` and `root` (only for the
 programs that have them in old releases), the group of a rank, its PCI address (`[0x3b]`, later `[0000:3b:00]`), lines
-with the version, the start and the end. Formats as in `src/common.cu` and `src/util.cu` of NVIDIA's nccl-tests.
+with the version, the start and the end. Some launchers drop the `#` at the begin of a line.
+Formats as in `src/common.cu` and `src/util.cu` of NVIDIA's nccl-tests.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ MAX_ROWS = 100_000
 _MAX_STREAMS = 4096
 _MAX_FAILURES = 100
 
-_VERSION = re.compile(r"#\s*nccl-tests version (\S{1,40})")
+_VERSION = re.compile(r"#?\s*nccl-tests version (\S{1,40})")
 _VERSION_CODE = re.compile(r"nccl-(headers|library)=(\d{1,9})")
 _NCCL_VERSION = re.compile(r"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})")
-_START = re.compile(r"#\s*Collective test starting: (\S{1,100})")
-_END = re.compile(r"#\s*Collective test concluded: (\S{1,100})")
+_START = re.compile(r"#?\s*Collective test starting: (\S{1,100})")
+_END = re.compile(r"#?\s*Collective test concluded: (\S{1,100})")
 _PARAMETER = re.compile(r"([A-Za-z][A-Za-z ]{0,20}?)(?::\s*|\s)(-?\d{1,19})(?:\((factor|bytes)\))?(?=\s|$)")
 _RANK = re.compile(
-    r"#\s{1,40}Rank\s{1,12}(\d{1,9})\s{1,12}(?:Group\s{1,12}(\d{1,9})\s{1,12})?Pid\s{1,12}(\d{1,12})\s{1,12}on\s{1,40}(\S{1,253})"
+    r"#?\s{0,40}Rank\s{1,12}(\d{1,9})\s{1,12}(?:Group\s{1,12}(\d{1,9})\s{1,12})?Pid\s{1,12}(\d{1,12})\s{1,12}on\s{1,40}(\S{1,253})"
     r"\s{1,12}device\s{1,12}(\d{1,6})\s{1,12}\[([0-9A-Za-z:.]{1,32})\]\s{0,12}(.{0,200})"
 )
 _BOUNDS = re.compile(r"#?\s*Out of bounds values\s{0,40}:\s{0,12}(\d{1,18})\s{0,12}(OK|FAILED)?")
@@ -186,10 +187,10 @@ class _Reader:
         if "Collective test" in text and (match := _START.search(text)):
             self._next_run(stream, number, run).program = match[1].rpartition("/")[2]
             return True
-        if text.startswith("# nThread"):
+        if text.lstrip("# ").startswith("nThread"):
             self._next_run(stream, number, run).parameters |= _parameters(text)
             return True
-        if text.startswith("#") and "Rank" in text and (match := _RANK.match(text)):
+        if "Rank" in text and "device" in text and (match := _RANK.match(text)):
             self._next_run(stream, number, run).ranks.append(_rank(match))
             return True
         return _summary(run, number, text)

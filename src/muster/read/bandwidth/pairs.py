@@ -223,4 +223,7 @@ def _next(picture: Picture, faults: Sequence[ReadFault]) -> str:
         return "Tell what a good pair reaches (floor_gb_s or reference_gb_s in the context)."
     if waiting:
         return f"Test {waiting[0]} with a node that it was not tested with; until then nothing can be said about it."
+    again = next((pair for pair, verdict in picture.links.items() if verdict[1] == "not-repeatable"), None)
+    if again is not None:
+        return f"Run {again[0]}--{again[1]} again, several times: its results differ from run to run."
     return "Nothing has to be done."

@@ -182,6 +182,7 @@ _NEXT = {
     _ABOVE_WIRE_IN_SCALING: "Run again with NCCL_ALGO=Ring before two nodes are compared with more.",
     "no-floor": "Tell what the machine must reach (floor_gb_s, or nodes, nics_per_node and nic_gbps).",
     "crash": "Look at the NCCL log of the rank that gave up first.",
+    "one-rank": "Run the test with two ranks or more; one alone moves nothing over a link.",
     "harness": "Correct how the test is started; this says nothing about the machine.",
 }
 
@@ -194,5 +195,7 @@ def _next(verdicts: Sequence[Verdict]) -> str:
         found = next((verdict for verdict in verdicts if verdict.result is result), None)
         if found is not None:
             known = _NEXT.get(found.reason)
+            if known is None and result is Result.INVALID:
+                return f"{found.message or found.reason} Run the test again; this says nothing about the machine."
             return known or f"{found.message or found.reason} Test smaller groups of these nodes to find the cause."
     return "Nothing has to be done."

@@ -83,7 +83,7 @@ def row_lead(tokens: Sequence[str], columns: tuple[str, ...] | None) -> list[str
     """
     width = next((i for i, name in enumerate(columns or ()) if name in _TIMES), 0)
     lead = list(tokens[:width])
-    if not width or len(lead) < width or not _is_count(lead[0]) or not _is_count(lead[1]):
+    if width < 2 or len(lead) < width or not _is_count(lead[0]) or not _is_count(lead[1]):
         return []
     if columns is not None and columns[width - 1] == "root":
         root = re.match(r"-?\d{1,9}", lead[-1])

@@ -168,6 +168,11 @@ class Table:
         return sum(found) if found else None
 
     @property
+    def checked(self) -> bool:
+        """At least one row tells whether its values were right."""
+        return any(half.wrong is not None or half.error is not None for row in self.rows for half in row.halves)
+
+    @property
     def largest(self) -> Row | None:
         """The row of the largest size; of several the last."""
         return max(self.rows, key=lambda row: (row.size, row.line), default=None)

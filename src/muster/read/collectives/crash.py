@@ -20,10 +20,14 @@ _UCX = re.compile(
 # Open MPI: [host:pid] Signal: Segmentation fault (11)
 _MPI = re.compile(r"\[(?P<host>[^\s:\[\]]{1,253}):(?P<pid>\d{1,10})\] (?P<rest>.{1,400})")
 _MPI_SIGNAL = re.compile(r"Signal: (?P<what>[\w ]{1,60}) \((?P<signal>\d{1,3})\)")
-_ADDRESS = re.compile(r"(?:at address:?|Failing at address:) ?(?P<address>0x[0-9a-fA-F]{1,16}|\(nil\))")
+_ADDRESS = re.compile(r"(?:at address:?|Failing at address:) ?(?P<address>0x[0-9a-fA-F]{1,16}|\(nil\)?)")
 _FRAME = re.compile(
     r"\[? ?(?P<number>\d{1,3})\]? {1,3}(?P<module>/?[\w./+@-]{1,300}\.so[\w.]{0,40}|/[\w./+@-]{1,300}|[\w.+-]{1,100})"
     r"\((?P<symbol>[^()]{0,300})\)? ?\[?(?P<pc>0x[0-9a-f]{1,16})?"
+)
+# UCX with symbols: ` 1 0x00000000000a1b2c function()  /build/file.cc:880`; the module is not told.
+_SYMBOL_FRAME = re.compile(
+    r"(?P<number>\d{1,3}) {1,4}0x[0-9a-f]{1,16} {1,4}(?P<symbol>[^\s()]{1,300})\((?P<arguments>[^()]{0,300})\)"
 )
 _HANDLER = ("ucs_handle_error", "ucs_debug", "sigaction", "restore_rt", "killpg", "backtrace", "opal_")
 _HANDLER_MODULES = ("libucs", "libopen-pal", "libSegFault")
@@ -62,7 +66,7 @@ class Crashes:
         if self._current is None:
             return False
         if "ailing at address" in text and (address := _ADDRESS.search(text)):
-            self._current.address = address["address"]
+            self._current.address = _address(address["address"])
             return True
         return self._frame(text)
 
@@ -77,7 +81,7 @@ class Crashes:
             int(parts["pid"]),
             int(parts["tid"]) if parts.get("tid") else None,
             signal,
-            address["address"] if address else None,
+            _address(address["address"]) if address else None,
         )
         self._current = crash
         if len(self.found) < MAX_CRASHES:
@@ -86,12 +90,21 @@ class Crashes:
     def _frame(self, text: str) -> bool:
         crash = self._current
         mpi = _MPI.match(text.strip()) if text.lstrip().startswith("[") and "] [" in text else None
+        if crash is not None and (plain := _SYMBOL_FRAME.match(text.strip())):
+            if len(crash.frames) < MAX_FRAMES:
+                crash.frames.append((int(plain["number"]), "", plain["symbol"]))
+            return True
         found = _FRAME.match((mpi["rest"] if mpi else text).strip())
         if crash is None or found is None or ("0x" not in text and ".so" not in text):
             return "backtrace (tid:" in text or "Signal code:" in text or "*** " in text
         if len(crash.frames) < MAX_FRAMES:
             crash.frames.append((int(found["number"]), found["module"].rpartition("/")[2], found["symbol"]))
         return True
+
+
+def _address(text: str) -> str:
+    """The null pointer as the number that it is."""
+    return "0x0" if text.startswith("(nil") else text
 
 
 def first_outside(crash: Crash) -> tuple[int, str] | None:
@@ -109,7 +122,7 @@ def note(sightings: Sightings, crash: Crash, node: str | None) -> None:
 
     def make() -> tuple[dict[str, Any], dict[str, Any]]:
         details: dict[str, Any] = {"signal": crash.signal, "address": crash.address}
-        details["module"] = outside[1] if outside else None
+        details["module"] = (outside[1] or None) if outside else None
         details["first_frame_outside_handler"] = outside[0] if outside else None
         return process(node, crash.pid, tid=crash.tid), details
 

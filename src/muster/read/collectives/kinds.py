@@ -209,6 +209,15 @@ CUDA_HARDWARE = Kind(
     "Look at the kernel log of the node for the XID behind it.",
     confidence="low",
 )
+CUDA_NOT_READY = Kind(
+    "cuda-system-not-ready",
+    "CUDA does not start on the node because its NVLink fabric is not set up",
+    Severity.FATAL,
+    Scope.NODE,
+    Hint.INSPECT,
+    "Look at the Fabric Manager and at the fabric state that nvidia-smi shows, then test the node again.",
+    confidence="low",
+)
 SHM_FULL = Kind(
     "shared-memory",
     "Shared memory could not be created",
@@ -224,6 +233,14 @@ NO_INTERFACE = Kind(
     Scope.CONFIG,
     Hint.INSPECT,
     "Correct NCCL_SOCKET_IFNAME or the network of the pod.",
+)
+RANK_COUNT = Kind(
+    "rank-count-mismatch",
+    "The ranks do not agree on how many they are",
+    Severity.FATAL,
+    Scope.CONFIG,
+    Hint.RESTART_APP,
+    "Correct the launch (world size, ranks, addresses left over from another job) and start the job again.",
 )
 DUPLICATE_GPU = Kind(
     "duplicate-gpu",

@@ -149,7 +149,9 @@ def compare(snapshots: Sequence[Snapshot]) -> Change | None:
 
 
 def _note(seen: Sightings, now: Snapshot) -> None:
-    for kind, peers in ((DEAD, now.dead), (SILENT, now.missing)):
+    dead = {(peer.node, peer.pid) for peer in now.dead}
+    silent = [peer for peer in now.missing if (peer.node, peer.pid) not in dead]
+    for kind, peers in ((DEAD, now.dead), (SILENT, silent)):
         for peer in peers:
 
             def process_of(peer: Peer = peer) -> tuple[dict[str, Any], dict[str, Any]]:

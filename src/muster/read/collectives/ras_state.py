@@ -136,11 +136,11 @@ def _impossible(section: Section, row: Row | None, gpus: int | None) -> str | No
     sizes = [size for size in (row.ranks if row is not None else None, gpus) if size is not None]
     limit = max(sizes) if sizes else None
     own = row.ranks if row is not None and row.ranks > 0 else limit
-    if own is not None and any(member.rank >= own for member in section.everybody()):
+    if own is not None and any(not 0 <= member.rank < own for member in section.everybody()):
         return "rank-out-of-range"
     told = [section.missing or 0, *(sum(counts.ranks.values()) for counts in section.counts)]
     told += [sum(section.statuses.values()), sum(section.errors.values())]
-    if own is not None and max(told) > own:
+    if min(told) < 0 or (own is not None and max(told) > own):
         return "count-out-of-range"
     if row is not None and (row.nodes == 0 or row.ranks == 0):
         return "empty-group"

@@ -20,7 +20,7 @@ _ROW = re.compile(
 )
 _SECTION = re.compile(r"(?P<id>#\d{1,9}-\d{1,9}) \((?P<hash>[0-9a-f]{8,16})\) (?P<error>[A-Z]{4,12})\s*$")
 _HEADING = re.compile(r"(?:^|\s)(?P<word>INCOMPLETE|DEAD|TIMEOUT)\s*$")
-_MISSING = re.compile(r"Missing communicator data from (?P<n>\d{1,9}) (?P<what>job process|rank)")
+_MISSING = re.compile(r"Missing communicator data from (?P<n>-?\d{1,20}) (?P<what>job process|rank)")
 _DEAD = re.compile(r"(?P<n>\d{1,9}) job process(?:es are| is) considered dead")
 _TIMEOUTS = re.compile(r"Encountered (?P<n>\d{1,9}) communication timeouts?")
 _PEER = re.compile(
@@ -33,7 +33,7 @@ _LAUNCHED = re.compile(
 _STATUS = re.compile(r"(?P<n>\d{1,9}) ranks? (?:have|has) status (?P<status>[A-Z]{4,10})")
 _REPORTED = re.compile(r"(?P<n>\d{1,9}) ranks? reported (?P<error>[A-Z][\w ]{3,60})")
 _RANK = re.compile(
-    r"Rank (?P<rank>\d{1,12})(?: (?:has launched up to operation (?P<count>\d{1,18})"
+    r"Rank (?P<rank>-?\d{1,20})(?: (?:has launched up to operation (?P<count>\d{1,18})"
     r"|(?P<none>has not launched any operations)"
     r"|has status (?P<status>[A-Z]{4,10})"
     r"|reported (?P<error>[A-Z][\w ]{3,60}?)))? --(?: (?P<rest>.{0,400}))?"

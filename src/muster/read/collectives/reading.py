@@ -249,6 +249,9 @@ class Reading:
                 name = sighted.entity.get("node") or "node"
                 message = "CUDA names an error of the GPU; the kernel log tells which."
                 verdicts.append(Verdict(name, Result.WARN, "gpu-error-reported", message))
+            elif sighted.kind is kinds.CUDA_NOT_READY:
+                name = sighted.entity.get("name") or "node"
+                verdicts.append(Verdict(name, Result.WARN, "fabric-not-ready", kinds.CUDA_NOT_READY.next))
         if expected:
             verdicts.append(self._transport(expected, used, files))
         elif "NET/Socket" in used and (self.transports.adapters or self.seen.of(kinds.PLUGIN_LOAD.code)):

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from muster.read.collectives.watchdog_lines import Progress, Timeout
 
 MAX_RANKS = 65_536
+_EVEN = ("ALLREDUCE", "BROADCAST", "REDUCE", "ALLGATHER", "_ALLGATHER_BASE", "REDUCE_SCATTER", "_REDUCE_SCATTER_BASE")
+"""Operations to which every rank of a group brings the same number of elements."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,10 @@ def suspects(timeouts: Sequence[Timeout], progress: Sequence[Progress], world: i
     ops = {t.op for t in timeouts if t.seq == highest and t.op is not None}
     if len(ops) > 1:
         return Suspicion((), "collective-mismatch", f"At number {highest} the ranks are in {', '.join(sorted(ops))}.")
+    sizes = {t.numel_in for t in timeouts if t.seq == highest and t.op in _EVEN and t.numel_in is not None}
+    if named and len(sizes) > 1:
+        shown = ", ".join(map(str, sorted(sizes)))
+        return Suspicion((), "collective-mismatch", f"At number {highest} the ranks bring {shown} elements.")
     reached = dict(at)
     for item in progress:
         rank = item.source.rank

@@ -147,6 +147,8 @@ _WORDS: Mapping[str, frozenset[str]] = {
     "tcp": _SOCKETS,
 }
 """Expected transport -> words with which NCCL and its plugins name it. RoCE runs through NCCL's IB transport."""
+KNOWN = tuple(sorted(_WORDS))
+"""What may be expected by a name of its own."""
 
 
 def is_expected(expected: str, used: str) -> bool:

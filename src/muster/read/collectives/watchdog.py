@@ -31,8 +31,10 @@ from muster.read.collectives.watchdog_lines import (
     Source,
     Stuck,
     Timeout,
+    harmless,
     said,
 )
+from muster.read.collectives.watchdog_values import by_rank, one, progress_values, timeout_values
 from muster.read.report import Incident, Result, Value, Verdict, span
 from muster.read.source import text_lines
 
@@ -42,11 +44,13 @@ STALE_S = 5.0
 
 
 def score(sample: bytes) -> float:
-    """1 for errors of the watchdog or a failure summary of torchrun."""
+    """1 for errors of the watchdog or a failure summary of torchrun, less for lines of a healthy one."""
     lines = text_lines(sample)
     if any(any(mark in text for mark in MARKS) and said(text[:8192]) is not None for text in lines):
         return 1.0
-    return 0.9 if any("Root Cause (first observed failure)" in text for text in lines) else 0.0
+    if any("Root Cause (first observed failure)" in text for text in lines):
+        return 0.9
+    return 0.35 if any(harmless(text[:8192]) for text in lines) else 0.0
 
 
 def silent_ranks(lines: Iterable[str], world_size: int) -> tuple[int, ...]:
@@ -69,6 +73,8 @@ class Watchdog:
         self.world = _world(context)
         self.timeouts: dict[tuple[int | None, int | None, str | None], Timeout] = {}
         self.progress: list[Progress] = []
+        self.signalled: dict[int, Source] = {}
+        """Ranks that timed out as others tell -> the first who told it."""
         self.stuck: dict[int | None, Stuck] = {}
         self.absent: list[Absent] = []
         self.summaries = elastic.Summaries()
@@ -93,8 +99,9 @@ class Watchdog:
             sighted = self.seen.see((), kind, lambda: ({"kind": "job"}, {}), order)
             if sighted is not None:
                 sighted.add(file, line.number, text, found.source.moment)
-                if found.source.rank is not None:
-                    sighted.listing("ranks", found.source.rank)
+                rank = found.told_by if isinstance(found, Progress) else found.source.rank
+                if rank is not None:
+                    sighted.listing("ranks", rank)
                 if isinstance(found, Ended) and found.what in ("cuda", "nccl"):
                     sighted.details.setdefault("message", found.text[:200])
         return True
@@ -102,7 +109,11 @@ class Watchdog:
     def _again(self, found: Said) -> bool:
         """Whether the same news of the same rank was read before: torch repeats it while it ends the process."""
         if isinstance(found, Timeout):
-            return (found.source.rank, found.seq, found.op) in self.timeouts
+            told = found.source.rank in self.signalled
+            return told or (found.source.rank, found.seq, found.op) in self.timeouts
+        if isinstance(found, Progress):
+            reported = {t.source.rank for t in self.timeouts.values()}
+            return found.told_by in reported or found.told_by in self.signalled
         return isinstance(found, Stuck) and found.source.rank in self.stuck
 
     def _keep(self, found: Said) -> None:
@@ -119,6 +130,9 @@ class Watchdog:
                     self.groups[(source.rank, found.seq)] = source.group
             case Progress():
                 self.progress.append(found)
+                if found.told_by is not None and found.told_by not in self.signalled:
+                    self.signalled[found.told_by] = source
+                    self.stamps.append(source)
                 if source.group is not None and found.at is not None:
                     self.groups[(source.rank, found.at)] = source.group
             case Stuck():
@@ -136,7 +150,14 @@ class Watchdog:
     @property
     def told(self) -> bool:
         """Whether anything was found."""
-        return bool(self.timeouts or self.stuck or self.absent or self.summaries.failures or self.seen.by_key)
+        return bool(
+            self.timeouts
+            or self.signalled
+            or self.stuck
+            or self.absent
+            or self.summaries.failures
+            or self.seen.by_key
+        )
 
     def _by_group(self) -> dict[Group | None, tuple[list[Timeout], list[Progress]]]:
         named = list(dict.fromkeys(self.groups.values()))
@@ -190,18 +211,19 @@ class Watchdog:
             return values
         timeouts = list(self.timeouts.values())
         values["timeouts"] = Value(len(timeouts))
-        values["collective"] = Value(_one(t.op for t in timeouts) if timeouts else None)
+        values["collective"] = Value(one(t.op for t in timeouts) if timeouts else None)
         groups = list(
             dict.fromkeys([*self.groups.values(), *(s.source.group for s in self.stuck.values() if s.source.group)])
         )
         plain = [group.plain() for group in groups]
         values["process_group"] = Value(None if not plain else plain[0] if len(plain) == 1 else plain)
         if timeouts:
-            values |= self._timeout_values(timeouts, last_step)
+            values |= timeout_values(timeouts, last_step)
+        values |= progress_values(self.progress)
         stuck = [item.seconds for item in self.stuck.values() if item.seconds is not None]
         if stuck:
             values["stuck_for"] = Value(
-                stuck[0] if len(set(stuck)) == 1 else _by_rank(self.stuck.values(), "seconds"), "s"
+                stuck[0] if len(set(stuck)) == 1 else by_rank(self.stuck.values(), "seconds"), "s"
             )
         clocks = [source.clock for source in self.stamps if source.clock is not None]
         days = list(dict.fromkeys(source.day for source in self.stamps if source.day is not None))
@@ -210,28 +232,6 @@ class Watchdog:
         if days:
             values["date"] = Value(days[0] if len(days) == 1 else days, more={"year": None})
         return values | self._suspect_values()
-
-    def _timeout_values(self, timeouts: Sequence[Timeout], last_step: int | None) -> dict[str, Value]:
-        values: dict[str, Value] = {"op": Value(_one(t.op for t in timeouts))}
-        values["timeout"] = Value(_one(t.timeout_ms for t in timeouts), "ms")
-        values["ran_for"] = Value(_by_rank(timeouts, "ran_ms"), "ms")
-        seqs = _by_rank(timeouts, "seq")
-        values["seqnum"] = Value(seqs)
-        for name in ("numel_in", "numel_out"):
-            if any(getattr(t, name) is not None for t in timeouts):
-                values[name] = Value(_one(getattr(t, name) for t in timeouts))
-        if last_step:
-            values["seqnum_per_step"] = Value({r: round(s / last_step, 6) for r, s in seqs.items() if s is not None})
-        ran = [t.ran_ms for t in timeouts if t.ran_ms is not None]
-        if ran:
-            values["lost_time"] = Value(round(max(ran) / 3_600_000, 4), "h")
-        enqueued = {p.source.rank: p.enqueued for p in self.progress if p.enqueued is not None}
-        completed = {p.source.rank: p.completed for p in self.progress if p.completed is not None}
-        if enqueued:
-            values["last_enqueued"] = Value(dict(_sorted(enqueued)))
-        if completed:
-            values["last_completed"] = Value(dict(_sorted(completed)))
-        return values
 
     def _suspect_values(self) -> dict[str, Value]:
         values: dict[str, Value] = {}
@@ -266,14 +266,14 @@ class Watchdog:
         """One incident for the hang of a job."""
         timeouts = list(self.timeouts.values())
         stuck = list(self.stuck.values())
-        ranks = [t.source.rank for t in timeouts] + [s.source.rank for s in stuck]
+        ranks = [t.source.rank for t in timeouts] + [s.source.rank for s in stuck] + [*self.signalled]
         waiting = sorted({rank for rank in ranks if rank is not None})
-        if timeouts and (not stuck or not self._stuck_first()):
+        if (timeouts or self.signalled) and (not stuck or not self._stuck_first()):
             members = [TIMEOUT.code] + ([HOST_HANG.code] if stuck else [])
             return [_incident(TIMEOUT, members, waiting, self.stamps, {"lost_time_class": "stall"})]
         if stuck:
             own = sorted({s.source.rank for s in stuck if s.source.rank is not None})
-            members = [HOST_HANG.code] + ([TIMEOUT.code] if timeouts else [])
+            members = [HOST_HANG.code] + ([TIMEOUT.code] if timeouts or self.signalled else [])
             return [_incident(HOST_HANG, members, own, self.stamps, {"lost_time_class": "stall"})]
         if self.absent:
             absent = sorted({rank for item in self.absent for rank in item.ranks})
@@ -305,7 +305,7 @@ class Watchdog:
             shown = ", ".join(str(rank) for rank in found.ranks[:16])
             message = f"Rank {shown}: {found.message}"
             verdicts.append(Verdict("suspect-rank", Result.WARN, found.reason, message))
-        elif self.timeouts:
+        elif self.timeouts or self.signalled:
             verdicts.append(Verdict("suspect-rank", Result.UNKNOWN, found.reason, found.message))
         first = self.summaries.first_to_end()
         if first is not None:
@@ -313,11 +313,12 @@ class Watchdog:
                 f"Rank {first.rank} on {first.host or 'an unknown host'} ended first with exit code {first.exitcode}."
             )
             verdicts.append(Verdict("first-to-end", Result.WARN, "process-exit", message))
-        if self.timeouts or self.absent:
-            verdicts.append(Verdict("job", Result.FAIL, TIMEOUT.code if self.timeouts else self._absence().code))
+        timed_out = bool(self.timeouts or self.signalled)
+        if timed_out or self.absent:
+            verdicts.append(Verdict("job", Result.FAIL, TIMEOUT.code if timed_out else self._absence().code))
         elif self.stuck:
             verdicts.append(Verdict("job", Result.FAIL, "host-hang"))
-        if self.timeouts or self.stuck or self.absent:
+        if timed_out or self.stuck or self.absent:
             verdicts.append(Verdict("network", Result.UNKNOWN, "no-evidence"))
             verdicts.append(Verdict("nodes", Result.UNKNOWN, "no-evidence"))
         elif not verdicts and self.told:
@@ -355,8 +356,8 @@ def _kind_of(found: Said) -> Kind | None:
             return CUDA_ERROR
         case Ended():
             return NCCL_ERROR
-        case Progress():
-            return None
+        case Progress(told_by=told_by):
+            return TIMEOUT if told_by is not None else None
 
 
 def _incident(
@@ -372,20 +373,3 @@ def _incident(
         hint=kind.hint,
         fields={"ranks": list(ranks), **times, **more, "confidence": "low"},
     )
-
-
-def _one(values: Iterable[Any]) -> Any:
-    """The value all share, a sorted list where they differ, None where none tells."""
-    known = list(dict.fromkeys(value for value in values if value is not None))
-    return None if not known else known[0] if len(known) == 1 else sorted(known)
-
-
-def _by_rank(items: Iterable[Any], name: str) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
-    for item in items:
-        found.setdefault(item.source.rank, getattr(item, name))
-    return dict(_sorted(found))
-
-
-def _sorted(found: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
-    return sorted(found.items(), key=lambda pair: (pair[0] is None, pair[0] or 0))

@@ -57,6 +57,8 @@ class Progress:
     at: int | None
     enqueued: int | None
     completed: int | None
+    told_by: int | None = None
+    """Rank whose timeout made this one report, where the line names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,8 @@ _FIELD = {
 _AT = re.compile(r"(?:at work(?: sequence id)?|at NCCL work):? ?(\d{1,18})(?=\D)", re.I)
 _ENQUEUED = re.compile(r"last enqueued (?:NCCL )?work: ?(-?\d{1,18})(?=\D)", re.I)
 _COMPLETED = re.compile(r"last completed (?:NCCL )?work: ?(-?\d{1,18})\b", re.I)
+_SIGNAL = re.compile(r"dump signal due to a collective timeout from {1,4}rank {1,4}(\d{1,7})\b")
+_STARTED = re.compile(r"NCCL watchdog thread started|destroy_process_group\(\) was not called")
 _STUCK = re.compile(r"watchdog got stuck for (?P<seconds>\d{1,9}) seconds")
 _STUCK_OLD = ("Heartbeat monitor timed out", "detected no heartbeat of its watchdog")
 _BARRIER = re.compile(r"Ranks? (?P<ranks>\d{1,7}(?:, ?\d{1,7}){0,4096}) failed to pass monitoredBarrier")
@@ -173,11 +177,17 @@ def said(text: str) -> Said | None:
             int(at[1]) if at else None,
             int(enqueued[1]) if enqueued else None,
             int(completed[1]) if completed else None,
+            int(signal[1]) if (signal := _SIGNAL.search(text)) else None,
         )
     if found := _THREAD_ENDED.search(text):
         what = "cuda" if "CUDA error" in found["text"] else "nccl"
         return Ended(source, what, found["text"])
     return None
+
+
+def harmless(text: str) -> bool:
+    """A line that the process group writes while nothing is wrong."""
+    return "ProcessGroupNCCL" in text and _STARTED.search(text) is not None
 
 
 def ranks_of(text: str) -> tuple[int, ...]:

@@ -237,6 +237,8 @@ def _verbs(line: NcclLine, text: str, cut: bool) -> Event | None:  # noqa: ARG00
 
 OUT_OF_MEMORY = 2
 """`cudaErrorMemoryAllocation`."""
+SYSTEM_NOT_READY = 802
+"""`cudaErrorSystemNotReady`."""
 _CUDA_ERROR = re.compile(r"C(?:uda|UDA) (?:failure|error) (?:(?P<number>\d{1,5}) ?)?(?:'(?P<text>[^']{1,160})'?)?")
 _OF_SIZE = re.compile(r"of size (?P<size>\d{1,15})\b")
 _HARDWARE_WORDS = ("uncorrectable", "ECC error", "NVLink error", "hardware", "GPU has fallen", "device unavailable")
@@ -244,7 +246,7 @@ _HARDWARE_WORDS = ("uncorrectable", "ECC error", "NVLink error", "hardware", "GP
 
 def _cuda(line: NcclLine, text: str, cut: bool) -> Event | None:
     found = _CUDA_ERROR.search(text)
-    multicast = "ulticast" in text or "NVLS" in text
+    multicast = "ulticast" in text or "NVLS" in text or (line.file or "").rpartition("/")[2].startswith("nvls")
     if found is None and not multicast:
         return None
     details: dict[str, Any] = {}
@@ -260,8 +262,10 @@ def _cuda(line: NcclLine, text: str, cut: bool) -> Event | None:
         if size and not (cut and size.end() == len(text)):
             details["size_bytes"] = int(size["size"])
         return Event(kinds.NVLS_BIND, "node", details=details)
-    if multicast or (line.file or "").rpartition("/")[2].startswith("nvls"):
+    if multicast:
         return Event(kinds.NVLS_SETUP, "node", details=details)
+    if details.get("cuda_error") == SYSTEM_NOT_READY or "system not yet initialized" in text:
+        return Event(kinds.CUDA_NOT_READY, "node", details=details)
     if any(words in text for words in _HARDWARE_WORDS):
         return Event(kinds.CUDA_HARDWARE, "gpu", details=details)
     return Event(kinds.CUDA_FAILURE, "process", details=details)
@@ -290,6 +294,8 @@ _READERS: tuple[tuple[str, Callable[[NcclLine, str, bool], Event | None]], ...] 
     ("ulticast", _cuda),
     ("NVLS", _cuda),
     ("Duplicate GPU", _plain(kinds.DUPLICATE_GPU)),
+    ("mismatch in rank count", _plain(kinds.RANK_COUNT)),
+    ("has already checked in", _plain(kinds.RANK_COUNT)),
     ("shared memory", _plain(kinds.SHM_FULL)),
     ("/dev/shm", _plain(kinds.SHM_FULL)),  # noqa: S108 - a word in a log
     ("no socket interface", _plain(kinds.NO_INTERFACE)),

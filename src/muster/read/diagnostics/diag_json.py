@@ -58,7 +58,8 @@ def _test(category: str, item: Mapping[str, Any]) -> Test:
         status = status_of(str(result.get("status", "")))
         if status is not None:
             test.add(status, gpus)
-        for warning in _list(result.get("warnings")):
+        warnings = result.get("warnings")
+        for warning in [warnings] if isinstance(warnings, str) and warnings.strip() else _list(warnings):
             test.messages.append(_message(warning, gpus))
     if test.status is None:
         test.status = Status.SKIP

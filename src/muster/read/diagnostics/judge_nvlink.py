@@ -56,30 +56,31 @@ def values(status: NvlinkStatus) -> dict[str, Value]:
     return found
 
 
-def judge(status: NvlinkStatus, want: Expected, file: str) -> tuple[list[Verdict], tuple[ReadFault, ...]]:
-    """Verdicts on `nvlink` and, where it is broken, on `node`; the fault behind them."""
+def judge(
+    status: NvlinkStatus, want: Expected, file: str, suffix: str = ""
+) -> tuple[list[Verdict], tuple[ReadFault, ...]]:
+    """Verdicts on `nvlink` and, where it is broken, on `node`; the fault behind them. `suffix` tells files apart."""
+    of = f"nvlink{suffix}"
     bad = {index: gpu for index, gpu in sorted(status.gpus.items()) if _short(gpu, want)}
     if want.nvlink is False:
-        return [Verdict("nvlink", Result.PASS, "not-expected")], ()
+        return [Verdict(of, Result.PASS, "not-expected")], ()
     if want.nvlink and bad:
         fault = _fault(bad, len(status.gpus), want, file)
         return [
-            Verdict("nvlink", Result.FAIL, str(fault.code)),
+            Verdict(of, Result.FAIL, str(fault.code)),
             Verdict("node", Result.FAIL, str(fault.code), fault.name),
         ], (fault,)
     if not status.complete or not status.gpus:
-        return [Verdict("nvlink", Result.UNKNOWN, "truncated-output")], ()
+        return [Verdict(of, Result.UNKNOWN, "truncated-output")], ()
     if want.nvlink:
         unread = status.total(LinkState.UNKNOWN)
         if unread:
-            return [
-                Verdict("nvlink", Result.UNKNOWN, "no-reading", f"{unread} links in a state that is not known.")
-            ], ()
-        return [Verdict("nvlink", Result.PASS, "links-up")], ()
+            return [Verdict(of, Result.UNKNOWN, "no-reading", f"{unread} links in a state that is not known.")], ()
+        return [Verdict(of, Result.PASS, "links-up")], ()
     if status.total(LinkState.UP) and not any(_short(gpu, Expected(True, None)) for gpu in status.gpus.values()):
-        return [Verdict("nvlink", Result.PASS, "links-up", "Every link that the machine shows is up.")], ()
+        return [Verdict(of, Result.PASS, "links-up", "Every link that the machine shows is up.")], ()
     message = "Tell whether this machine has NVLink (nvlink_expected in the context)."
-    return [Verdict("nvlink", Result.UNKNOWN, "expectation-missing", message)], ()
+    return [Verdict(of, Result.UNKNOWN, "expectation-missing", message)], ()
 
 
 def _short(gpu: GpuLinks, want: Expected) -> bool:

@@ -9,7 +9,7 @@ from muster.read.diagnostics import detect, diag, diag_json, judge_diag, judge_n
 from muster.read.report import ReadFault, Report, Result, Value, Verdict
 from muster.read.source import Context, Input
 from muster.read.tables.source import content
-from muster.resources.fault import Scope, Severity
+from muster.resources.fault import Hint, Scope, Severity
 
 
 def parse(inputs: Sequence[Input], context: Context) -> Report:
@@ -24,8 +24,9 @@ def parse(inputs: Sequence[Input], context: Context) -> Report:
     for name, text in texts:
         if _is_nvlink(text):
             status = nvlink.parse_status(text)
-            found, broken = judge_nvlink.judge(status, want, name)
-            values |= judge_nvlink.values(status)
+            suffix = f" of {name}" if len(texts) - len(runs) > 1 else ""
+            found, broken = judge_nvlink.judge(status, want, name, suffix)
+            values |= {f"{key}{suffix}": value for key, value in judge_nvlink.values(status).items()}
             truncated = truncated or not status.complete
             faults += broken
             verdicts += found + _gpu_count(context, len(status.gpus), status.complete)
@@ -83,8 +84,9 @@ def _node(faults: Sequence[ReadFault], verdicts: Sequence[Verdict]) -> list[Verd
 
 def _next(faults: Sequence[ReadFault], verdicts: Sequence[Verdict]) -> str:
     serious = sorted(faults, key=lambda fault: fault.severity is not Severity.FATAL)
-    if serious:
-        return serious[0].next
+    actions = [fault.next for fault in serious if fault.hint is not Hint.NONE]
+    if actions:
+        return actions[0]
     for result in (Result.FAIL, Result.INVALID, Result.UNKNOWN, Result.WARN):
         found = next((verdict for verdict in verdicts if verdict.result is result), None)
         if found is not None:

@@ -16,7 +16,7 @@ STEP_WORDS = re.compile(rb"[Ss]tep|[Ii]ter|Epoch|it/s|s/it|SamplesPerSec")
 """Every step line of a profile that comes with Muster holds one of them."""
 STRAGGLER_WORDS = re.compile(
     rb"step_time=|data_time|performance:|_perf/|raggler|STRAGGLER|/Rnk|Etpt|elapsed time|check time|node_times"
-    rb"|times across ranks|[_ ]perf(?:_scores)?[\"']?\s*[:=]\s*\{"
+    rb"|times across ranks| perf: \{|_perf_scores"
 )
 """Every report about slow ranks holds one of them."""
 RANK_TABLE_WORDS = re.compile(rb"rank|world_size", re.IGNORECASE)

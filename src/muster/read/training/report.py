@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
@@ -14,6 +15,7 @@ from muster.read.report import Report, Result, Value, Verdict
 from muster.read.source import SAMPLE_BYTES, Context, Input
 from muster.read.tables.source import tidy
 from muster.read.training import STEP_WORDS
+from muster.read.training.choice import best_profile, uses_outer_time
 from muster.read.training.finding import Finding, merged
 from muster.read.training.goodput import Goodput, goodput
 from muster.read.training.interval_log import SECOND_US, IntervalLog, Kind
@@ -21,7 +23,7 @@ from muster.read.training.intervals import intervals_of
 from muster.read.training.lines import Line, lines_of, sample_lines
 from muster.read.training.log import Clock, TrainingLog
 from muster.read.training.profiles import GENERIC, Profile, profiles, user_profile
-from muster.read.training.steps import StepReader, best_profile, uses_outer_time
+from muster.read.training.steps import StepReader
 from muster.read.training.stragglers import readers
 from muster.read.training.stragglers.reader import Reader
 
@@ -203,7 +205,9 @@ def progress(log: TrainingLog, context: Context) -> Finding:
 
 def _after_nan(log: TrainingLog) -> str:
     """What to do about a loss that is no number: where it went wrong, and what is left to go back to."""
-    first = log.nan_steps[0]
+    first, last = log.nan_steps[0], log.steps[-1].loss
+    if last is not None and math.isfinite(last):
+        return f"Look at the data of step {first}: the loss was no number there, and is one again."
     saves = [save.step for attempt in log.attempts for save in attempt.saves if save.step is not None]
     before = max((step for step in saves if step < first), default=None)
     back = (

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
@@ -13,7 +11,7 @@ from muster.errors import BadInputError
 from muster.read.moment import Basis, Moment
 from muster.read.training.lines import Line
 from muster.read.training.log import Attempt, Clock, SaveEvent, Step, TrainingLog
-from muster.read.training.profiles import GENERIC, Event, Pattern, Profile
+from muster.read.training.profiles import Event, Pattern, Profile
 from muster.read.training.tracks import Tracks
 
 MAX_STEPS: Final = 1_000_000
@@ -22,38 +20,6 @@ SAME_SAVE_S: Final = 2.0
 """Lines of several ranks about one checkpoint lie closer together than this; two checkpoints do not."""
 _DAY_S: Final = 86_400.0
 _QUANTITIES: Final = ("tflops_per_gpu", "mfu", "tokens_per_s", "samples_per_s")
-
-
-def best_profile(lines: Sequence[Line], known: Iterable[Profile]) -> tuple[Profile | None, int]:
-    """The profile that reads the most from `lines`, and how many different steps it finds; (None, 0) when none reads
-    any."""
-    best: tuple[tuple[int, int, int], Profile] | None = None
-    for profile in known:
-        numbers, steps, figures = set[float](), 0, 0
-        for line in lines:
-            read = profile.read(line.text)
-            if read is not None and read[0].event is Event.STEP:
-                steps += 1
-                figures += len(read[1])
-                numbers.add(read[1].get("step", read[1].get("epoch_step", 0.0)))
-        # A line that any program may write fits the lines of the named ones as well, down to a cut one.
-        generic = profile.name == GENERIC
-        rank = (len(numbers) // 2 if generic and best is not None else len(numbers), figures, steps)
-        if steps and (best is None or rank > best[0]):
-            best = (rank, profile)
-    return (best[1], best[0][0]) if best else (None, 0)
-
-
-def uses_outer_time(lines: Sequence[Line], profile: Profile) -> bool:
-    """Whether the time of the collector or that of the program is told on more lines; the step lines say which
-    matter."""
-    steps = [line for line in lines if (read := profile.read(line.text)) and read[0].event is Event.STEP]
-    counts = []
-    for which in ("outer", "inner"):
-        bases = Counter(moment.basis for line in steps if (moment := getattr(line, which)) is not None)
-        basis = bases.most_common(1)[0][0] if bases else None
-        counts.append(sum(1 for line in lines if (m := getattr(line, which)) is not None and m.basis is basis))
-    return counts[0] >= counts[1]
 
 
 @dataclass

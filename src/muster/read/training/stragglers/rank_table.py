@@ -23,6 +23,7 @@ from muster.read.training.stragglers.reader import (
     WAITING,
     Phase,
     judge,
+    judge_stages,
     least_waiting,
     look_at,
     overall,
@@ -46,11 +47,17 @@ _RATE = re.compile(
 )
 _PACE = re.compile(r"token|sample|step|iter|\b(?:tps|wps)\b|img|image|seq", re.IGNORECASE)
 """Rates that follow from the time of the whole step: all ranks of a synchronous job show the one of the slowest."""
-_YAML_ROW = re.compile(r"^\s*-\s*\{?\s*[\"']?(?:global_)?rank[\"']?\s*:\s*\d", re.MULTILINE)
+_YAML_ROW = re.compile(r"^[ \t]*-[ \t]*\{?\s*[\"']?(?:global_)?rank[\"']?\s*:\s*\d", re.MULTILINE)
 _YAML_RANKS = re.compile(
-    r"^\s*(?P<name>[\w .-]{1,80})\s*:\s*(?:\{|\n\s+)[\"']?\d{1,7}[\"']?\s*:\s*[-+.\w]", re.MULTILINE
+    r"(?:^|[{,])[ \t]{0,40}[\"']?(?P<name>[A-Za-z][\w .-]{0,80})[\"']?[ \t]{0,40}:[ \t]{0,40}"
+    r"(?:(?:\{\s{0,40}|\n[ \t]{1,40})[\"']?\d{1,7}[\"']?[ \t]{0,40}:\s{0,40}[-+.\w{]"
+    r"|\[\s{0,40}(?:[-+.\d]|\.?nan|null))",
+    re.MULTILINE,
 )
+_PIPED = re.compile(r"^\s*\|(?P<cells>.*)\|\s*$")
+_RULE = re.compile(r"[\s|:+=-]*")
 _UNIT = re.compile(r"[_ (\[](?P<unit>ms|us|s)[)\]]?$", re.IGNORECASE)
+MAX_DEPTH: Final = 4
 LEAST_SHARE: Final = 0.05
 """Of all the time of a rank that is told: a batch that comes late by less costs nobody anything."""
 
@@ -58,12 +65,18 @@ LEAST_SHARE: Final = 0.05
 def score(sample: bytes) -> float:
     """1 for a CSV header with a column of ranks and one of times, or ranks in YAML."""
     text = sample[:16384].decode("utf-8", "replace")
-    if len(_YAML_ROW.findall(text)) >= 2 or any(_measured(m["name"]) for m in _YAML_RANKS.finditer(text)):
+    if len(_YAML_ROW.findall(text)) >= 2 or any(_names_ranks(m["name"]) for m in _YAML_RANKS.finditer(text)):
         return 1.0
     lines = [line for line in text_lines(sample, 20) if line.strip() and not line.startswith("#")]
-    cells = [cell.strip().strip('"').lower() for cell in re.split(r"[,;\t]", lines[0])] if lines else []
+    piped = _PIPED.match(lines[0]) if lines else None
+    parts = piped["cells"].split("|") if piped else re.split(r"[,;\t]", lines[0]) if lines else []
+    cells = [cell.strip().strip('"').lower() for cell in parts]
     named = any(cell in RANK_COLUMNS for cell in cells) and any(_measured(cell) for cell in cells)
     return 1.0 if named and len(lines) >= 2 else 0.0
+
+
+def _names_ranks(name: str) -> bool:
+    return " " not in name and (_measured(name) or "rank" in name.lower())
 
 
 def _measured(column: str) -> bool:
@@ -71,7 +84,7 @@ def _measured(column: str) -> bool:
     return bool(_TIME.search(column) or _RATE.search(column))
 
 
-def parse(inputs: Sequence[Input], context: Context) -> Report:  # noqa: ARG001 - the interface of a format
+def parse(inputs: Sequence[Input], context: Context) -> Report:
     """Compare the ranks of one table. Raises BadInputError when a row names no rank."""
     if len(inputs) != 1:
         raise BadInputError("Give one table of ranks at a time.")
@@ -90,19 +103,22 @@ def parse(inputs: Sequence[Input], context: Context) -> Report:  # noqa: ARG001 
             nodes[rank] = row[node_column]
         for column in columns:
             read[column].setdefault(rank, []).append(number(row.get(column)))
-    return _report(item, {column: _typical(times) for column, times in read.items()}, nodes)
+    return _report(item, {column: _typical(times) for column, times in read.items()}, nodes, context)
 
 
 def _table(item: Input) -> tuple[list[str], list[dict[str, str]]]:
     """Header and rows, all cells as text."""
     head = item.sample[:16384].decode("utf-8", "replace")
+    if _PIPED.match(head.lstrip().partition("\n")[0]):
+        return _piped(item)
     if not (_YAML_ROW.search(head) or _YAML_RANKS.search(head)):
         return csv_rows(item)
     from muster import yamlio  # a CSV needs no YAML
 
     loaded = yamlio.loads(content(item), item.name)
     parts = [loaded] if isinstance(loaded, list) else list(loaded.values()) if isinstance(loaded, dict) else []
-    if phases := _phases(loaded):
+    rows_told = any(isinstance(p, list) and p and isinstance(p[0], dict) and "rank" in p[0] for p in parts)
+    if not rows_told and not isinstance(loaded, list) and (phases := _phases(loaded)):
         return _by_rank(item, phases)
     listed = next((p for p in parts if isinstance(p, list) and p and isinstance(p[0], dict) and "rank" in p[0]), None)
     if listed is None or len(listed) > MAX_ROWS:
@@ -112,15 +128,50 @@ def _table(item: Input) -> tuple[list[str], list[dict[str, str]]]:
     return header, [{name: str(cell) for name, cell in row.items()} for row in plain]
 
 
-def _phases(loaded: object) -> dict[str, dict[str, Any]]:
-    """Mappings of ranks to figures under names of phases, at the top or one level below."""
+def _piped(item: Input) -> tuple[list[str], list[dict[str, str]]]:
+    """A table with bars, as in a report on the web: `| rank | backward_ms |`. Remarks behind a rank are left out."""
+    lines = [
+        m["cells"] for line in content(item).splitlines() if (m := _PIPED.match(line)) and not _RULE.fullmatch(line)
+    ]
+    table = [[cell.strip(" `*") for cell in line.split("|")] for line in lines]
+    header, rows = table[0], table[1:]
+    if len(rows) > MAX_ROWS or len(set(header)) != len(header):
+        raise BadInputError(f"{item.name} needs a name for each column and at most {MAX_ROWS} rows.")
+    named = [dict(zip(header, row, strict=False)) for row in rows]
+    for row in named:
+        for column in row.keys() & set(header):
+            if column.lower() in RANK_COLUMNS and (
+                match := re.match(r"(?:rank|r)?\s*(\d{1,7})\b", row[column], re.IGNORECASE)
+            ):
+                row[column] = match[1]
+    return header, named
+
+
+def _phases(loaded: object, depth: int = 0) -> dict[str, dict[str, Any]]:
+    """Figures by phase and rank: mappings of ranks (or lists) under names of phases, or mappings of phases under
+    ranks, at most MAX_DEPTH levels down. Of two phases with one name the first counts."""
     found: dict[str, dict[str, Any]] = {}
-    for name, part in loaded.items() if isinstance(loaded, dict) else ():
-        for inner, figures in [(name, part), *(part.items() if isinstance(part, dict) else ())]:
-            keys = [str(key) for key in figures] if isinstance(figures, dict) else []
-            if keys and _measured(str(inner)) and all(re.fullmatch(r"\d{1,7}", key) for key in keys):
-                found[str(inner)] = {str(key): value for key, value in figures.items()}
+    if depth > MAX_DEPTH or not isinstance(loaded, dict | list):
+        return found
+    for name, part in loaded.items() if isinstance(loaded, dict) else enumerate(loaded[:MAX_ROWS]):
+        if isinstance(part, list) and len(part) >= 2 and all(_is_figure(x) for x in part):
+            part = dict(enumerate(part))
+        by_rank = {str(key): value for key, value in part.items()} if isinstance(part, dict) else {}
+        if by_rank and all(re.fullmatch(r"\d{1,7}", key) for key in by_rank):
+            plain = {rank: x for rank, x in by_rank.items() if _is_figure(x)}
+            if len(plain) == len(by_rank) and _measured(str(name)):
+                found.setdefault(str(name), plain)
+            for rank, inner in by_rank.items():
+                for phase, x in inner.items() if isinstance(inner, dict) else ():
+                    if _measured(str(phase)) and _is_figure(x):
+                        found.setdefault(str(phase), {})[rank] = x
+        else:
+            found = _phases(part, depth + 1) | found
     return found
+
+
+def _is_figure(value: object) -> bool:
+    return value is None or isinstance(value, int | float | str)
 
 
 def _by_rank(item: Input, phases: dict[str, dict[str, Any]]) -> tuple[list[str], list[dict[str, str]]]:
@@ -149,7 +200,9 @@ def _typical(times: dict[int, list[float | None]]) -> dict[int, float | None]:
     return found
 
 
-def _report(item: Input, times: dict[str, dict[int, float | None]], nodes: dict[int, str]) -> Report:
+def _report(
+    item: Input, times: dict[str, dict[int, float | None]], nodes: dict[int, str], context: Context
+) -> Report:
     judged: list[tuple[Phase, Verdict]] = []
     slow: set[int] = set()
     starved = _starved(times)
@@ -160,7 +213,7 @@ def _report(item: Input, times: dict[str, dict[int, float | None]], nodes: dict[
     for column, figures in times.items():
         phase, rate = _phase(column), _RATE.search(column) is not None
         of = "job" if alone else f"phase {column}"
-        verdict, ranks = judge(of, figures, phase=phase, rate=rate)
+        verdict, ranks = judge_stages(of, figures, context, phase=phase, rate=rate)
         if phase is Phase.MIXED and rate:
             verdict, ranks = _pace(of, figures, verdict)
         elif phase is Phase.DATA and ranks:
@@ -239,7 +292,7 @@ def _starved(times: dict[str, dict[int, float | None]]) -> set[int]:
 
 def _data_verdict(of: str, late: Sequence[int]) -> Verdict:
     if not late:
-        return Verdict(of, Result.PASS, "no-data-stall")
+        return Verdict(of, Result.PASS, "no-straggler")
     text = f"Rank {', '.join(map(str, late[:8]))} waited for data while the others waited for it."
     return Verdict(of, Result.WARN, "data-stall", text)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import ClassVar, Final, Protocol
 
@@ -16,6 +16,7 @@ from muster.read.training.peers import FALSE_POSITIVE_RATE, MIN_PEERS, Peers, li
 
 MAX_RANKS: Final = 1_048_576
 MAX_ROWS: Final = 2_000_000
+STAGE_KEYS: Final = ("pipeline_stages", "pipeline_parallel_size", "pipeline_model_parallel_size")
 WAITING: Final = "phase-contains-waiting"
 _ORDER: Final = {Result.FAIL: 0, Result.WARN: 1, Result.INVALID: 2, Result.UNKNOWN: 3, Result.PASS: 4}
 NUMBER: Final = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?nan|[-+]?inf(?:inity)?"
@@ -131,6 +132,39 @@ def judge(
     if not complete:
         return Verdict(of, Result.UNKNOWN, "incomplete", "Not every rank is listed."), ()
     return Verdict(of, Result.PASS, "no-straggler"), ()
+
+
+def stages_of(ranks: Iterable[int], context: Context) -> list[list[int]]:
+    """The ranks by pipeline stage, in the usual order of ranks (stages outermost); one stage where the context tells
+    none, or tells a number that does not fit."""
+    listed = sorted(ranks)
+    stages = context_count(context, *STAGE_KEYS)
+    world = context_count(context, "world_size") or (listed[-1] + 1 if listed else 0)
+    if stages is None or stages == 1 or world % stages or (listed and listed[-1] >= world):
+        return [listed]
+    size = world // stages
+    parts = [[rank for rank in listed if rank // size == stage] for stage in range(stages)]
+    return [part for part in parts if part]
+
+
+def judge_stages(
+    of: str,
+    values: Mapping[int, float | None],
+    context: Context,
+    *,
+    phase: Phase = Phase.OWN,
+    complete: bool = True,
+    rate: bool = False,
+) -> tuple[Verdict, tuple[int, ...]]:
+    """As `judge`, with each rank among those of its pipeline stage: other stages do other work."""
+    judged = [
+        judge(of, {rank: values[rank] for rank in part}, phase=phase, complete=complete, rate=rate)
+        for part in stages_of(values, context)
+    ]
+    if not judged:
+        return judge(of, values, phase=phase, complete=complete, rate=rate)
+    slow = tuple(sorted(rank for _, ranks in judged for rank in ranks))
+    return overall(of, [(phase, verdict) for verdict, _ in judged]), slow
 
 
 def least_waiting(times: Mapping[int, float | None]) -> tuple[int, ...]:

@@ -68,8 +68,8 @@ class Scores:
             self._total.pop(self._which, None)
             self._reports += self._which == "relative"
             return True
-        if match := _MAPPING.search(text):
-            return self._mapping(match)
+        if (match := _MAPPING.search(text)) and self._mapping(match):
+            return True
         if "Score=" in text and self._which and line.ended and (match := _ROW.search(text)):
             rank = int(match["rank"])
             if rank < MAX_RANKS:

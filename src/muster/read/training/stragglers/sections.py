@@ -7,6 +7,7 @@ whose step is that of the iteration line before.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, ClassVar, Final
@@ -19,8 +20,10 @@ from muster.read.training.peers import MIN_PEERS, Peers
 from muster.read.training.stragglers.reader import (
     MAX_ROWS,
     NUMBER,
+    STAGE_KEYS,
     Phase,
-    judge,
+    context_count,
+    judge_stages,
     look_at,
     number,
     overall,
@@ -30,6 +33,7 @@ from muster.read.training.stragglers.reader import (
 from muster.resources.fault import Hint, Scope, Severity
 
 MAX_REPORTS: Final = 10_000
+MAX_STAGES: Final = 32
 
 _TITLE = re.compile(r"=+\s*straggler report at step\s+(?P<step>\d{1,12})\s*=+", re.IGNORECASE)
 _TIMERS = re.compile(r"^\s*times across ranks \(ms\):")
@@ -67,6 +71,8 @@ class _Report:
     gpu: dict[int, float | None] = field(default_factory=dict)
     nodes: dict[int, str] = field(default_factory=dict)
     named: set[int] = field(default_factory=set)
+    timers: bool = False
+    """Megatron's timers, whose ranks may belong to several pipeline stages."""
 
 
 class Sections:
@@ -90,7 +96,8 @@ class Sections:
         match = _TITLE.search(text)
         if match or _TIMERS.match(text):
             if len(self._reports) < MAX_REPORTS:
-                self._reports.append(_Report(int(match["step"]) if match else self._iteration))
+                step = int(match["step"]) if match else self._iteration
+                self._reports.append(_Report(step, timers=match is None))
             self._section, self._gpu, self._unit = None, False, "ms"
             return True
         if not self._reports:
@@ -142,12 +149,12 @@ class Sections:
         self._section = report.sections.setdefault(match["name"], _Section(match["name"], stats=stats))
         return True
 
-    def finish(self, context: Context) -> Finding | None:  # noqa: ARG002 - the interface of a reader
+    def finish(self, context: Context) -> Finding | None:
         reports = [r for r in self._reports if any(s.times or s.stats for s in r.sections.values())]
         if not reports:
             return None
         last = reports[-1]
-        judged = [_judge(report) for report in reports]
+        judged = [_judge(report, context) for report in reports]
         verdicts, slow = judged[-1]
         values = _values(last)
         values["stragglers"] = Value(list(slow))
@@ -164,7 +171,7 @@ class Sections:
         return Finding(values, verdicts, incidents, look_at(slow, last.nodes))
 
 
-def _judge(report: _Report) -> tuple[tuple[Verdict, ...], tuple[int, ...]]:
+def _judge(report: _Report, context: Context) -> tuple[tuple[Verdict, ...], tuple[int, ...]]:
     """The verdict on each section, and on the step as a whole: slow in one section is slow."""
     sections = [s for s in report.sections.values() if s.times or s.stats]
     judged: list[tuple[Phase, Verdict]] = []
@@ -176,13 +183,24 @@ def _judge(report: _Report) -> tuple[tuple[Verdict, ...], tuple[int, ...]]:
             judged.append((Phase.OWN, Verdict(of, Result.UNKNOWN, "incomplete", text)))
             continue
         phase = phase_of(section.name)
-        verdict, ranks = judge(of, section.times, phase=phase, complete=section.complete())
+        verdict, ranks = judge_stages(of, section.times, context, phase=phase, complete=section.complete())
+        if ranks and report.timers and _like_a_stage(ranks, section.times, context):
+            text = "These ranks may be the first or last pipeline stage; tell pipeline_stages in the context."
+            verdict, ranks = Verdict(of, Result.UNKNOWN, "roles-may-differ", text, {"ranks": list(ranks)}), ()
         judged.append((phase, verdict))
         slow += ranks
     verdicts = [verdict for _, verdict in judged]
     if len(sections) > 1:
         verdicts.append(overall("step", judged))
     return tuple(verdicts), tuple(sorted(set(slow)))
+
+
+def _like_a_stage(ranks: Sequence[int], times: Mapping[int, float | None], context: Context) -> bool:
+    """True when the slow ranks are just the first or the last of equal blocks: those embed, or reckon the loss."""
+    size, world = len(ranks), len(times)
+    if context_count(context, *STAGE_KEYS) is not None or size < 2 or world % size or world // size > MAX_STAGES:
+        return False
+    return list(ranks) in (list(range(size)), list(range(world - size, world)))
 
 
 def _values(report: _Report) -> dict[str, Value]:
