@@ -391,7 +391,7 @@ def scenarios(quick: bool, long: int) -> Iterator[Scenario]:
     if not quick:
         yield flaky(1024, 0.5, 0.995, long // 5 or 10, 0.005)
         yield flaky(1024, 0.3, 0.90, long // 5 or 10, 0.005)
-    for n in (72,) if quick else (24, 72, 256):
+    for n in (24, 72) if quick else (24, 72, 256):
         for label, (plant, tests) in kinds().items():
             yield planted(label, n, 3 * many, plant, tests=tests)
         for least in sorted({4, n // 2}):

@@ -120,10 +120,10 @@ def test_wrong_values_in_a_good_looking_run_fail_the_node() -> None:
 class SkewedLink(FakeLink):
     """The clock of one machine is wrong: its worker refuses whatever was signed at another time."""
 
-    async def start(self, worker: WorkerAddress, spec: RunSpec) -> None:
+    async def start(self, worker: WorkerAddress, spec: RunSpec) -> Any:
         if worker.node == "n01":
             raise WorkerUnreachableError("the worker of n01: its clock differs from ours by 1860 s")
-        await super().start(worker, spec)
+        return await super().start(worker, spec)
 
 
 def test_a_clock_that_is_wrong_is_the_reason_that_is_told() -> None:

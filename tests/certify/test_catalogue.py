@@ -178,6 +178,15 @@ def test_own_tests_come_after_the_profile() -> None:
     assert found[-1].metric_key == "mine.rate_gb_per_s"
 
 
+def test_an_own_image_may_leave_output_that_a_reader_knows() -> None:
+    found = catalogue.custom_tests([custom(image="i:1", parser="nccl-tests", metric="busbw", unit="GB/s")])
+    assert found["mine"].parser == "nccl-tests"
+    with pytest.raises(BadInputError, match="use dcgm-diag"):
+        catalogue.custom_tests([custom(image="i:1", parser="nccl-test")])
+    with pytest.raises(BadInputError, match="no image"):
+        catalogue.custom_tests([custom(parser="nccl-tests")])
+
+
 def test_an_own_test_with_an_image_runs_as_a_job_of_its_own() -> None:
     (found,) = custom_tests([custom(image="probe:1")]).values()
     assert (found.program, found.command, found.image) == ("", ("./probe",), "probe:1")

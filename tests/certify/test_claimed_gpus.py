@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from muster.certify.catalogue import profile
 from muster.certify.claimed_gpus import GPU_DRIVER, ClaimedGpus, claimed_gpus, with_claims
 from muster.certify.grouping import gpus_of, make_plan
 from muster.certify.nodes import NodeFacts
+from muster.cli.certify_cluster import fleet_from_file
+from muster.cli.certify_plan import planned
 from muster.resources.certification import CertificationSpec, Pods, Reason
 
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 H100 = "NVIDIA H100 80GB HBM3"
 
 
@@ -75,3 +80,15 @@ def test_nodes_with_dra_alone_are_planned_with_their_gpus() -> None:
 def test_a_product_label_stays() -> None:
     found = with_claims({"a": NodeFacts("a", product="H100", gpus=0)}, {"a": ClaimedGpus(8, "NVIDIA-H100")})
     assert (found["a"].product, found["a"].gpus) == ("H100", 8)
+
+
+def test_a_plan_from_files_counts_claimed_gpus_where_they_are_asked_for(tmp_path: Path) -> None:
+    nodes = [{"kind": "Node", "metadata": {"name": n, "uid": n}, "status": READY} for n in ("a", "b")]
+    slices = [json.loads(published(n, gpu(0), gpu(1))) for n in ("a", "b")]
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [*nodes, *slices]}))
+    fleet = fleet_from_file(path)
+    spec = CertificationSpec(nodes=("a", "b"), profile="bringup")
+    assert gpus_of(planned("x", spec, fleet)) == {}
+    claiming = replace(spec, pods=Pods(gpu_claim_template="all-gpus"))
+    assert gpus_of(planned("x", claiming, fleet)) == {"a": 2, "b": 2}

@@ -13,17 +13,18 @@ import pytest
 
 from muster.certify.measure import HowEnded
 from muster.certify.runners import Owner
+from muster.certify.runners.gang import POD_GROUPS
 from muster.certify.runners.worker_objects import FORCE_AFTER_S
 from muster.certify.runners.worker_phase import Limits
 from muster.certify.runners.worker_pods import job, secret
 from muster.certify.runners.workers import WorkerRunner
-from muster.kube.api import JOBS, PODS, SECRETS, PatchType
+from muster.kube.api import CRDS, JOBS, PODS, SECRETS, PatchType
 from muster.resources.base import SYSTEM_NAMESPACE
 from muster.resources.certification import Gang, GangScheduler, Pods
 from muster.sim.inprocess import InProcessApi
 from muster.sim.virtual import VirtualClock, run_virtual
 from tests.certify.bed import Bed, Faults, names, running
-from tests.certify.worker_bed import IMAGES, Scene, hows, planned
+from tests.certify.worker_bed import IMAGES, POD_GROUP_CRD, Scene, hows, planned
 
 
 @asynccontextmanager
@@ -243,6 +244,61 @@ def test_workers_of_an_earlier_certification_of_the_name_go_before_a_round() -> 
             await s.carry_out(*PAIRS)
             await s.runner.clean(Owner("c", ""), frozenset(), s.blocked)  # the controller knows no UID of one gone
             assert await s.left() == []
+
+    run_virtual(scenario)
+
+
+def test_workers_whose_token_somebody_took_away_are_made_anew() -> None:
+    async def scenario(clock: VirtualClock) -> None:
+        async with scene(clock) as s:
+            await s.carry_out(*PAIRS)
+            before = {p["metadata"]["uid"] for p in await s.bed.pods()}
+            name = secret(s.owner, bytes(32))["metadata"]["name"]
+            await s.bed.api.delete(SECRETS, name, SYSTEM_NAMESPACE)
+            ends = await s.carry_out(planned(2, "pair", "n00", "n01"))
+            assert hows(ends, "r01-002") == [HowEnded.REPORTED] * 2
+            assert len(s.link.tokens) == 2
+            # Who was started with the old token would refuse every run from now on.
+            assert not before & {p["metadata"]["uid"] for p in await s.bed.pods()}
+            await s.runner.clean(s.owner, frozenset(), s.blocked)
+            assert await s.left() == []
+
+    run_virtual(scenario)
+
+
+def test_pods_of_a_copied_job_are_left_alone() -> None:
+    async def scenario(clock: VirtualClock) -> None:
+        async with scene(clock) as s:
+            body = job(s.owner, Pods(), ["n03"], 8, IMAGES, 60.0)
+            body["metadata"] |= {"ownerReferences": [], "name": "mine", "finalizers": []}
+            await s.bed.api.create(JOBS, body, SYSTEM_NAMESPACE)
+            await clock.sleep(10.0)
+            await s.carry_out(planned(0, "pair", "n00", "n01"))
+            await s.runner.clean(s.owner, frozenset(), s.blocked)
+            assert [w.split("-")[0] for w in await s.left()] == ["Job mine", "Pod mine"]
+            assert s.runner.certifications() == ()
+
+    run_virtual(scenario)
+
+
+def test_a_pod_group_without_a_job_does_not_stay() -> None:
+    async def scenario(clock: VirtualClock) -> None:
+        async with scene(clock) as s:
+            await s.bed.api.create(CRDS, POD_GROUP_CRD)
+            s.pods = Pods(gang=Gang(scheduler=GangScheduler.VOLCANO, queue="gpus"))
+            first = asyncio.ensure_future(s.carry_out(*PAIRS))
+
+            async def begun() -> bool:
+                return bool((await s.bed.api.list_page(POD_GROUPS, SYSTEM_NAMESPACE)).items)
+
+            await s.bed.until(begun, step_s=0.01)
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            for raw in (await s.bed.api.list_page(JOBS, SYSTEM_NAMESPACE)).items:
+                await s.bed.api.delete(JOBS, json.loads(raw)["metadata"]["name"], SYSTEM_NAMESPACE)
+            await clock.sleep(30.0)
+            await s.runner.clean(s.owner, frozenset(), s.blocked)
+            assert not await begun()
 
     run_virtual(scenario)
 

@@ -54,14 +54,14 @@ class Scene:
         self.kubelet = kubelet
         self.name = f"cert-{kubelet.names[0]}"
 
-    def controller(self) -> CertificationController:
+    def controller(self, api: KubeApi | None = None) -> CertificationController:
         def make(api: KubeApi, clock: Any, alive: Any, on_change: Any) -> ClusterRunner:
             launch = rounds.Launch(device="cpu")
             images = Images("torch:1", "muster:1")
             workers = WorkerRunner(api, clock, self.link, images, alive=alive, on_change=on_change, launch=launch)
             return ClusterRunner(workers, PodRunner(api, clock, alive=alive, on_change=on_change))
 
-        return CertificationController(self.api, CLOCK, make_runner=make)
+        return CertificationController(api or self.api, CLOCK, make_runner=make)
 
     async def certify(self, *tests: dict[str, Any]) -> None:
         spec = {

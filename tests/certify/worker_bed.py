@@ -52,6 +52,27 @@ RUN_S = 8.0
 IMAGES = Images("torch:1", "muster:1")
 TESTS = catalogue.tests()
 
+POD_GROUP_CRD: Object = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "podgroups.scheduling.volcano.sh"},
+    "spec": {
+        "group": "scheduling.volcano.sh",
+        "scope": "Namespaced",
+        "names": {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup"},
+        "versions": [
+            {
+                "name": "v1beta1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                },
+            }
+        ],
+    },
+}
+
 
 def planned(number: int, test: str, *nodes: str) -> PlannedRun:
     return PlannedRun(f"r01-{number:03d}", 1, test, nodes, Role.SCREEN, 0)
@@ -80,13 +101,15 @@ class FakeLink:
         self._reach(worker)
         return WorkerState(worker.node, "one")
 
-    async def start(self, worker: WorkerAddress, spec: RunSpec) -> None:
+    async def start(self, worker: WorkerAddress, spec: RunSpec) -> bool:
         self._reach(worker)
         if spec.node != worker.node:
             raise WorkerRefusedError("this run is for another node")
         if (worker.host, spec.run) not in self.running:
             self.running[worker.host, spec.run] = self.clock.elapsed_s
             self.specs.append(spec)
+            return True
+        return False
 
     async def result(self, worker: WorkerAddress, run: str, wait_s: float) -> RunAnswer:
         self._reach(worker)

@@ -22,6 +22,21 @@ WORKLOADS = ("Deployment", "DaemonSet", "PodDisruptionBudget", "PriorityClass")
 """Left out: the bed runs the programs itself, so that it can kill them."""
 Object = dict[str, Any]
 
+WITH_WORKERS = sorted(
+    Right(group, resource, verb)
+    for group, resource, verbs in (
+        ("batch", "jobs", "create delete get list watch"),
+        ("", "services", "create delete get"),
+        ("", "secrets", "create delete get"),
+        ("scheduling.volcano.sh", "podgroups", "create delete get"),
+        ("events.k8s.io", "events", "list"),
+        ("muster.dev", "certificationparts", "create delete get"),
+        ("resource.k8s.io", "resourceslices", "list"),
+    )
+    for verb in verbs.split()
+)
+"""What the controller may do only for tests in workers: `test_worker_rights` shows that each of them is needed."""
+
 
 def the_chart() -> ModuleType:
     """Helm's engine comes with the fuller suite only; the other one collects these tests too."""

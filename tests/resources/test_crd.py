@@ -135,7 +135,14 @@ def test_defaults_are_those_of_the_model(info: KindInfo) -> None:
 
 @by_kind
 def test_names_are_those_of_the_client(info: KindInfo) -> None:
-    known = [api.NODE_HEALTHS, api.CERTIFICATIONS, api.REPAIRS, api.FAULT_POLICIES, api.BASELINES]
+    known = [
+        api.NODE_HEALTHS,
+        api.CERTIFICATIONS,
+        api.CERTIFICATION_PARTS,
+        api.REPAIRS,
+        api.FAULT_POLICIES,
+        api.BASELINES,
+    ]
     (res,) = (res for res in known if res.kind == info.kind)
     manifest = crd.manifests()[KINDS.index(info)]
     assert res.plural == manifest["spec"]["names"]["plural"]

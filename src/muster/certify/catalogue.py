@@ -15,6 +15,7 @@ import msgspec
 
 from muster import yamlio
 from muster.errors import BadInputError
+from muster.read import formats
 from muster.resources.base import Model
 from muster.resources.certification import CertificationSpec, CustomTest, Layer, Reason
 
@@ -281,6 +282,10 @@ def custom_tests(defined: Sequence[CustomTest]) -> dict[str, CatalogueTest]:
             raise BadInputError(f"{where} has scope '{test.scope[:40]}'; use {', '.join(Scope)}.")
         if not test.command or not all(test.command[:1]):
             raise BadInputError(f"{where} has no command; give the program and its arguments.")
+        if test.parser and not test.image:
+            raise BadInputError(f"{where} has a parser but no image; a program without one leaves a report.")
+        if test.parser and test.parser not in formats.kinds():
+            raise BadInputError(f"{where} has parser '{test.parser[:40]}'; use {', '.join(formats.kinds())}.")
         built = CatalogueTest(
             name=test.name,
             version=1,
@@ -293,6 +298,7 @@ def custom_tests(defined: Sequence[CustomTest]) -> dict[str, CatalogueTest]:
             params={} if test.image else {"command": list(test.command)},
             command=test.command if test.image else (),
             image=test.image,
+            parser=test.parser,
             description="A test of the user's own.",
         )
         _check(built, where)

@@ -12,9 +12,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from muster.certify.nodes import NodeFacts
-from muster.kube.api import ResourceType
 
-RESOURCE_SLICES = ResourceType("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False)
 GPU_DRIVER = "gpu.nvidia.com"
 _OUT_OF_USE = ("NoSchedule", "NoExecute")
 

@@ -6,16 +6,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import msgspec
 
-from muster.certify.claimed_gpus import RESOURCE_SLICES, ClaimedGpus, claimed_gpus
+from muster.certify.claimed_gpus import ClaimedGpus, claimed_gpus
 from muster.certify.measure import NodeKind, Surroundings
 from muster.certify.nodes import HealthFacts, NodeFacts, health_facts, node_facts
 from muster.clock import Clock
-from muster.kube.api import NODE_HEALTHS, NODES, PODS, KubeApi, NotFoundError
+from muster.kube.api import NODE_HEALTHS, NODES, PODS, KubeApi, NotFoundError, ResourceType
 from muster.kube.cache import WatchCache
 from muster.resources.base import CERTIFICATION_LABEL, GPU_RESOURCE, ObjectMeta
 from muster.resources.certification import RunRecord
 
 PAGE_SIZE = 500
+RESOURCE_SLICES = ResourceType("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False)
 
 
 class _Resources(msgspec.Struct, frozen=True):

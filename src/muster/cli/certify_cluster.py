@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from muster.plain_text import plain
 from muster.resources.certification import Certification, CertificationPart
 
 if TYPE_CHECKING:
+    from muster.certify.claimed_gpus import ClaimedGpus
     from muster.certify.nodes import HealthFacts, NodeFacts
     from muster.kube.api import KubeApi
 
@@ -129,6 +130,8 @@ class Fleet:
     nodes: Mapping[str, NodeFacts]
     healths: Mapping[str, HealthFacts]
     busy: Mapping[str, str]
+    claimed: Mapping[str, ClaimedGpus] = field(default_factory=dict)
+    """GPUs that a DRA driver offers, for plans that claim them."""
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -144,8 +147,9 @@ _named = msgspec.json.Decoder(_Named, strict=False)
 
 async def read_fleet(api: KubeApi) -> Fleet:
     """The nodes of the cluster, and who uses them."""
+    from muster.certify.picture import read_claimed_gpus
     from muster.cli.cluster import read_all
-    from muster.kube.api import NODE_HEALTHS, NODES, PODS, NotFoundError
+    from muster.kube.api import NODE_HEALTHS, NODES, PODS, ForbiddenError, NotFoundError
 
     raw_nodes: list[bytes] = await read_all(api, NODES, bytes)
     raw_pods: list[bytes] = await read_all(api, PODS, bytes)
@@ -155,17 +159,24 @@ async def read_fleet(api: KubeApi) -> Fleet:
         if not isinstance(error.__cause__, NotFoundError):
             raise
         raw_healths = []  # a plan may be asked for before Muster is installed
-    return _fleet(raw_nodes, raw_healths, raw_pods, "the cluster")
+    try:
+        claimed = await read_claimed_gpus(api)
+    except ForbiddenError:
+        claimed = {}  # few people may list them, and few clusters have any
+    return replace(_fleet(raw_nodes, raw_healths, raw_pods, "the cluster"), claimed=claimed)
 
 
 def fleet_from_file(path: Path) -> Fleet:
     """The nodes of a file that `kubectl get nodes -o json` (or nodes,pods) wrote. Raises BadInputError."""
+    from muster.certify.claimed_gpus import claimed_gpus
+
     by_kind: dict[str, list[bytes]] = {}
     for obj in _objects(read_documents(path)):
         by_kind.setdefault(str(obj.get("kind")), []).append(msgspec.json.encode(obj))
     if "Node" not in by_kind:
         raise BadInputError(f"{path} holds no Node; save them with 'kubectl get nodes -o json'.")
-    return _fleet(by_kind["Node"], by_kind.get("NodeHealth", ()), by_kind.get("Pod", ()), str(path))
+    found = _fleet(by_kind["Node"], by_kind.get("NodeHealth", ()), by_kind.get("Pod", ()), str(path))
+    return replace(found, claimed=claimed_gpus(by_kind.get("ResourceSlice", ())))
 
 
 def _fleet(nodes: Iterable[bytes], healths: Iterable[bytes], pods: Iterable[bytes], source: str) -> Fleet:

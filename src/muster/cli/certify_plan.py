@@ -74,6 +74,8 @@ def _hint(equal: dict[str, str], fleet: Fleet) -> str:
 def planned(name: str, spec: CertificationSpec, fleet: Fleet) -> Plan:
     """The plan that the controller would make of the nodes as they are now."""
     from muster.certify import catalogue
+    from muster.certify.claimed_gpus import with_claims
     from muster.certify.grouping import make_plan
 
-    return make_plan(name, spec, catalogue.profile(spec.profile), fleet.nodes, fleet.healths, busy=fleet.busy)
+    nodes = with_claims(fleet.nodes, fleet.claimed) if spec.pods.gpu_claim_template else fleet.nodes
+    return make_plan(name, spec, catalogue.profile(spec.profile), nodes, fleet.healths, busy=fleet.busy)

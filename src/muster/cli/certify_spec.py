@@ -39,6 +39,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     max_rounds: int | None = None
     max_runs: int | None = None
     max_minutes: float | None = None
+    max_blocked_minutes: float | None = None
     max_node_hours: float | None = None
     max_false_blame: float | None = None
     image: str = ""
@@ -74,6 +75,11 @@ _OPTIONS = (
     click.option("--max-rounds", type=click.IntRange(1), help="Budget: rounds."),
     click.option("--max-runs", type=click.IntRange(1), help="Budget: runs."),
     click.option("--max-minutes", type=click.FloatRange(0, min_open=True), help="Budget: minutes of wall time."),
+    click.option(
+        "--max-blocked-minutes",
+        type=click.FloatRange(0, min_open=True),
+        help="Budget: minutes in a queue, unscheduled or starting; 1440 if left out.",
+    ),
     click.option("--max-node-hours", type=click.FloatRange(0, min_open=True), help="Budget: node-hours."),
     click.option(
         "--max-false-blame",
@@ -220,6 +226,7 @@ def _budget(asked: Asked) -> Any:
         "max_rounds": asked.max_rounds,
         "max_runs": asked.max_runs,
         "max_wall_minutes": asked.max_minutes,
+        "max_blocked_minutes": asked.max_blocked_minutes,
         "max_node_minutes": None if asked.max_node_hours is None else asked.max_node_hours * 60,
         "max_false_blame": asked.max_false_blame,
     }

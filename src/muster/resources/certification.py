@@ -160,6 +160,9 @@ class CustomTest(Model, frozen=True, kw_only=True):
     deadline_s: int = 300
     metric: str = ""
     unit: str = ""
+    parser: str = ""
+    """Format of the output of a test with an image (`nccl-tests`, `dcgm-diag`: kinds of `muster read`). Without one
+    the last line of the output is a report."""
 
 
 class CertificationSpec(Model, frozen=True, kw_only=True):

@@ -258,6 +258,12 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], dict[str, Any]] = {
 
 RULES: dict[type[msgspec.Struct], tuple[CelRule, ...]] = {
     RepairSpec: (CelRule("self == oldSelf", "a repair never changes; create another one"),),
+    CertificationSpec: (
+        CelRule(
+            "(has(self.nodes) && size(self.nodes) > 0) || (has(self.nodeSelector) && size(self.nodeSelector) > 0)",
+            "a certification needs nodes: names in nodes, or labels in nodeSelector",
+        ),
+    ),
     CertificationPartSpec: (CelRule("self == oldSelf", "a part of a certification never changes"),),
     FaultPolicySpec: (
         CelRule(

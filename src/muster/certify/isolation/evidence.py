@@ -21,7 +21,16 @@ from muster.certify.isolation.likelihood import (
     mixture,
     spurious_rate,
 )
-from muster.certify.isolation.shared import PRIORS, Part, Shared, SharedRuns, parts_of, passes_between, worth_weighing
+from muster.certify.isolation.shared import (
+    PRIORS,
+    Part,
+    Shared,
+    SharedRuns,
+    only_way,
+    parts_of,
+    passes_between,
+    worth_weighing,
+)
 from muster.certify.isolation.tallies import Pair, PairEvidence, Tally, pair_of
 
 NODE_PRIOR = 0.01
@@ -83,12 +92,6 @@ def judge(
     for _ in range(SWEEPS):
         messages.sweep()
     return messages.judgement()
-
-
-def only_way(node: str, mate: str, available: Collection[str], domains: Mapping[str, str]) -> bool:
-    """Whether no available node but `mate` lies beyond the domain of `node`."""
-    home = domains.get(node, "")
-    return not any(name != mate and domains.get(name, "") not in ("", home) for name in available)
 
 
 class _Messages:
@@ -154,11 +157,15 @@ class _Messages:
         return parts_of(self.domains.get(pair[0], ""), self.domains.get(pair[1], ""))
 
     def _passes_outside(self, node: str) -> int:
-        tallies, home = self.evidence.tallies, self.domains.get(node, "")
+        tallies = self.evidence.tallies
         mates = [m for m in self.evidence.mates.get(node, ()) if self._crosses(node, m)]
-        groups = [g for g in self.evidence.group_passed if node in g]
-        far = sum(any(self.domains.get(m, "") not in ("", home) for m in members) for members in groups)
-        return sum(tallies[pair_of(node, m)].passes for m in mates) + far
+        return sum(tallies[pair_of(node, m)].passes for m in mates) + self._groups_passed(node)[1]
+
+    def _groups_passed(self, node: str) -> tuple[int, int]:
+        """Passed groups with the node in them; those of them that leave its domain."""
+        near = ("", self.domains.get(node, ""))
+        groups = [group for group in self.evidence.group_passed if node in group]
+        return len(groups), sum(any(self.domains.get(m, "") not in near for m in group) for group in groups)
 
     def _network_passes(self, node: str) -> int:
         return self.far_passes.get(node, 0) + self.evidence.network_passes(node)
@@ -367,10 +374,8 @@ class _Messages:
         known = self._beyond_reach(node, mate)
         if not self.evidence.groups_against(node, mate):
             return known
-        home = self.domains.get(node, "")
-        groups = [g for g in self.evidence.group_passed if node in g]
-        far = sum(any(self.domains.get(m, "") not in ("", home) for m in members) for members in groups)
-        factors = self._pass_factors(min(len(groups), COUNT_LIMIT), min(far, COUNT_LIMIT))
+        groups, far = self._groups_passed(node)
+        factors = self._pass_factors(min(groups, COUNT_LIMIT), min(far, COUNT_LIMIT))
         weights = [known[0], *(w / f for w, f in zip(known[1:], factors, strict=True))]
         total = sum(weights)
         return [w / total for w in weights]

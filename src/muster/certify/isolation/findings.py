@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from muster.certify.isolation.evidence import NODE_PRIOR, PARTNER_PRIOR, Judgement, judge, only_way
+from muster.certify.isolation.evidence import NODE_PRIOR, PARTNER_PRIOR, Judgement, judge
 from muster.certify.isolation.likelihood import CLEARED, Grid, evidence, grid_for, spurious_rate
 from muster.certify.isolation.limits import Limits
 from muster.certify.isolation.plan import Cell, Plan
 from muster.certify.isolation.probing import broken
-from muster.certify.isolation.shared import Part, Shared
+from muster.certify.isolation.shared import Part, Shared, only_way
 from muster.certify.isolation.slowness import Slowness
 from muster.certify.isolation.tallies import Pair, PairEvidence, Tally, pair_of
 

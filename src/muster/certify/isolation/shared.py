@@ -5,7 +5,7 @@ A shared part is a hypothesis only when several disjoint pairs failed that run o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
@@ -132,6 +132,12 @@ def _many(shared: Shared, pairs: list[Pair], domains: Mapping[str, str], passes:
             others = [pair for pair, end in zip(sound, ends, strict=True) if end != most]
             return disjoint(others) >= LEAST_FAILED - 1
     assert_never(shared.part)
+
+
+def only_way(node: str, mate: str, available: Collection[str], domains: Mapping[str, str]) -> bool:
+    """Whether no available node but `mate` lies beyond the domain of `node`."""
+    home = domains.get(node, "")
+    return not any(name != mate and domains.get(name, "") not in ("", home) for name in available)
 
 
 def disjoint(pairs: list[Pair] | tuple[Pair, ...]) -> int:

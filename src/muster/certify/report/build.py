@@ -348,10 +348,12 @@ def _cost(certification: Certification, plan: Plan | None) -> CostView:
         limit_runs=limit.max_runs,
         limit_node_minutes=limit.max_node_minutes,
         limit_wall_minutes=limit.max_wall_minutes,
+        limit_blocked_minutes=limit.max_blocked_minutes,
         spent_rounds=spent.rounds,
         spent_runs=spent.runs,
         spent_node_minutes=spent.node_minutes,
         spent_wall_minutes=spent.wall_minutes,
+        spent_blocked_minutes=certification.status.blocked_minutes,
     )
 
 

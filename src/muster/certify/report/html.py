@@ -308,6 +308,7 @@ def _cost(report: ReportModel) -> Iterable[str]:
             row("runs", cost.expected_runs, cost.spent_runs, cost.limit_runs),
             row("node-hours", cost.expected_node_minutes, cost.spent_node_minutes, cost.limit_node_minutes, 60.0),
             row("minutes", cost.expected_wall_minutes, cost.spent_wall_minutes, cost.limit_wall_minutes),
+            row("minutes blocked", None, cost.spent_blocked_minutes, cost.limit_blocked_minutes),
         ),
     )
 

@@ -187,10 +187,13 @@ class CostView(Section, frozen=True, kw_only=True):
     limit_runs: int
     limit_node_minutes: float
     limit_wall_minutes: float
+    limit_blocked_minutes: float
     spent_rounds: int
     spent_runs: int
     spent_node_minutes: float
     spent_wall_minutes: float
+    spent_blocked_minutes: float
+    """In a queue, unscheduled or starting: no part of the wall minutes."""
 
 
 class VersionView(Section, frozen=True, kw_only=True):

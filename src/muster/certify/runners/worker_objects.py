@@ -28,6 +28,7 @@ from muster.certify.runners.worker_pods import (
     metadata,
     secret,
     service,
+    token_digest,
     token_of,
 )
 from muster.clock import Clock
@@ -165,7 +166,11 @@ class WorkerObjects:
 
     def pods(self, certification: str) -> list[WorkerPod]:
         """Pods that Jobs of certifications of this name made, by name."""
-        found = (p for p in self._pods.items().values() if p.certification == certification and p.job_uid)
+        found = (
+            p
+            for p in self._pods.items().values()
+            if p.certification == certification and p.job_uid and p.common and p.name.startswith(f"{p.common}-")
+        )
         return sorted(found, key=_name)
 
     def pod(self, name: str) -> WorkerPod | None:
@@ -174,17 +179,22 @@ class WorkerObjects:
 
     # Creating
 
-    async def ensure(self, work: Work) -> Workers:
-        """Create what is missing. Raises ForeignObjectError, BadInputError, and ApiErrors that do not pass."""
+    async def ensure(self, work: Work, tell: Tell) -> Workers:
+        """Create what is missing; workers that know another token go first.
+
+        Raises ForeignObjectError, BadInputError, and ApiErrors that do not pass.
+        """
         owner, common = work.owner, common_name(work.owner)
         groups = by_gpus(work.gpus)
         job_of = {node: job_name(common, gpus) for gpus, nodes in groups.items() for node in nodes}
         lasts_s = (work.until - self._clock.now()).total_seconds() + (work.wait_s or 0.0)
+        token = await self._secret(owner)
         wanted = {
-            job_name(common, gpus): job(owner, work.pods, nodes, gpus, self._images, lasts_s)
+            job_name(common, gpus): job(owner, work.pods, nodes, gpus, self._images, lasts_s, token)
             for gpus, nodes in groups.items()
         }
-        token = await self._secret(owner)
+        known = ("", token_digest(token))
+        await self._see_jobs_gone(owner, lambda one: one.token_digest not in known, tell)
         await self._create(SERVICES, owner, service(owner))
         group = pod_group(work.pods.gang, metadata(owner, common), len(job_of))
         if group is not None:
@@ -194,9 +204,9 @@ class WorkerObjects:
                 raise BadInputError(
                     "spec.pods.gang asks for Volcano, whose PodGroups this cluster does not know; install Volcano."
                 ) from error
-        known = {j.name: j for j in self.jobs(owner.name)}
+        there = {j.name for j in self.jobs(owner.name)}
         for name, body in wanted.items():
-            if name not in known:
+            if name not in there:
                 await self._create(JOBS, owner, body)
         return Workers(owner, common, token, job_of)
 
@@ -270,7 +280,7 @@ class WorkerObjects:
 
         owners = {j.owner_uid: j.volcano for j in doomed()[0]}
         if owner.uid and not others_only:
-            owners.setdefault(owner.uid, False)
+            owners.setdefault(owner.uid, True)  # whoever made it may have died before the Job was there
         for uid, volcano in sorted(owners.items()):
             for res in (SECRETS, SERVICES, *((POD_GROUPS,) if volcano else ())):
                 await self._remove_one(res, Owner(owner.name, uid))
@@ -279,8 +289,11 @@ class WorkerObjects:
     async def see_ended(self, owner: Owner, tell: Tell) -> None:
         """Wait until Jobs of `owner` that somebody deleted are gone, so that they can be made anew."""
 
+        await self._see_jobs_gone(owner, lambda one: one.deleting, tell)
+
+    async def _see_jobs_gone(self, owner: Owner, which: Callable[[WorkerJob], bool], tell: Tell) -> None:
         def going() -> _Doomed:
-            jobs = [j for j in self.jobs(owner.name) if j.owner_uid == owner.uid and j.deleting]
+            jobs = [j for j in self.jobs(owner.name) if j.owner_uid == owner.uid and which(j)]
             uids = {j.uid for j in jobs}
             return jobs, [p for p in self.pods(owner.name) if p.job_uid in uids]
 

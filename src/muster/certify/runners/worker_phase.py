@@ -80,6 +80,8 @@ class WorkerJob:
     suspended: bool = False
     volcano: bool = False
     failed_indexes: str = ""
+    token_digest: str = ""
+    """Which token its workers know; empty when it does not say."""
     over: str = ""
     """Why the Job is over; empty while it is not."""
 
@@ -196,6 +198,7 @@ class _Pod(msgspec.Struct, frozen=True):
 
 _job_decoder = msgspec.json.Decoder(_Job, strict=False)
 _pod_decoder = msgspec.json.Decoder(_Pod, strict=False)
+TOKEN_ANNOTATION = "muster.dev/token-digest"  # noqa: S105 - a name
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 
 
@@ -214,6 +217,7 @@ def project_job(raw: bytes) -> WorkerJob:
         suspended=found.spec.suspend,
         volcano=found.spec.template.spec.scheduler_name == "volcano",
         failed_indexes=found.status.failed_indexes[:TEXT_LIMIT],
+        token_digest=meta.annotations.get(TOKEN_ANNOTATION, ""),
         over=_said(over.reason, over.message) or over.type if over is not None else "",
     )
 

@@ -24,6 +24,7 @@ from muster.certify.runners.placement import (
     resources,
     tolerations,
 )
+from muster.certify.runners.worker_phase import TOKEN_ANNOTATION
 from muster.kube.api import Object
 from muster.resources.base import API_VERSION, CERTIFICATION_LABEL, SYSTEM_NAMESPACE, WORKERS_LABEL
 from muster.resources.certification import Pods
@@ -120,10 +121,17 @@ def service(owner: Owner) -> Object:
     }
 
 
-def job(owner: Owner, pods: Pods, nodes: Sequence[str], gpus: int, images: Images, lasts_s: float) -> Object:
+def token_digest(token: str) -> str:
+    """Tells tokens apart; nobody finds one of 256 random bits by it."""
+    return hashlib.sha256(token.encode()).hexdigest()[:16]
+
+
+def job(
+    owner: Owner, pods: Pods, nodes: Sequence[str], gpus: int, images: Images, lasts_s: float, token: str = ""
+) -> Object:
     """One worker on each of `nodes`, with `gpus` GPUs. Raises BadInputError for tolerations without a key.
 
-    `lasts_s`: seconds that the certification has left.
+    `lasts_s`: seconds that the certification has left. `token`: the one in the Secret when the Job is made.
     """
     common = common_name(owner)
     gang = marks(pods.gang, common, len(nodes))
@@ -135,7 +143,7 @@ def job(owner: Owner, pods: Pods, nodes: Sequence[str], gpus: int, images: Image
         "metadata": {
             **own,
             "labels": {**labels, **gang.job_labels},
-            "annotations": {**gang.job_annotations},
+            "annotations": {**gang.job_annotations, **({TOKEN_ANNOTATION: token_digest(token)} if token else {})},
             "finalizers": [FOREGROUND],
         },
         "spec": {

@@ -146,7 +146,7 @@ class WorkerRunner:
             return {}
         try:
             await self._objects.see_ended(work.owner, blocked)
-            workers = await self._objects.ensure(work)
+            workers = await self._objects.ensure(work, blocked)
         except (ForeignObjectError, BadInputError, InvalidError, ForbiddenError) as error:
             log.warning("certification %s: its workers cannot be made: %s", work.owner.name, error)
             return {run.id: _all(run, HowEnded.REFUSED, f"no workers: {error}") for run in work.runs}
