@@ -14,6 +14,7 @@ forward and backward pass is repeated per step, to make a step longer), `checkpo
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import math
 import os
@@ -247,6 +248,11 @@ def _off_the_curve(losses: list[float], expected: list[float], tolerance: float)
     return "", None
 
 
+def _bytes_of(weight: Any) -> bytes:
+    """The memory of a contiguous tensor on the CPU. PyTorch's own way needs NumPy, which an image may lack."""
+    return ctypes.string_at(weight.data_ptr(), weight.numel() * weight.element_size())
+
+
 class _Checkpoint:
     """Rank 0 writes the weights, reads them back and compares; without a folder nothing is written."""
 
@@ -260,7 +266,7 @@ class _Checkpoint:
             return 0.0
         self.context.progress.enter("checkpoint", step=step)
         started = time.perf_counter()
-        content = b"".join(weight.detach().cpu().numpy().tobytes() for weight in model.weights)
+        content = b"".join(_bytes_of(weight.detach().cpu().contiguous()) for weight in model.weights)
         path = folder / f"muster-checkpoint-{os.getpid()}"
         try:
             with path.open("wb") as file:
