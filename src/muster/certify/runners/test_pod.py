@@ -12,6 +12,7 @@ from muster.certify.catalogue import CatalogueTest
 from muster.certify.isolation.plan import PlannedRun
 from muster.certify.measure import HowEnded, RankEnd, parse_report
 from muster.certify.runners import Owner
+from muster.certify.runners.pod_object import ContainerState, Pod, PodStatus
 from muster.certify.runners.program_pods import end_of_program, program_spec
 from muster.kube.api import Object
 from muster.resources.base import (
@@ -104,65 +105,6 @@ def build(
 # Reading
 
 
-class _Owner(msgspec.Struct, frozen=True):
-    kind: str = ""
-    uid: str = ""
-
-
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
-    uid: str = ""
-    labels: dict[str, str] = {}
-    owner_references: tuple[_Owner, ...] = ()
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: str | None = None
-
-
-class _Waiting(msgspec.Struct, frozen=True):
-    reason: str = ""
-    message: str = ""
-
-
-class _Terminated(msgspec.Struct, frozen=True, rename="camel"):
-    exit_code: int = 0
-    reason: str = ""
-    message: str = ""
-
-
-class _State(msgspec.Struct, frozen=True):
-    waiting: _Waiting | None = None
-    terminated: _Terminated | None = None
-
-
-class _ContainerStatus(msgspec.Struct, frozen=True):
-    state: _State = _State()
-
-
-class _Condition(msgspec.Struct, frozen=True):
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-
-
-class _Status(msgspec.Struct, frozen=True, rename="camel"):
-    phase: str = "Pending"
-    reason: str = ""
-    message: str = ""
-    conditions: tuple[_Condition, ...] = ()
-    container_statuses: tuple[_ContainerStatus, ...] = ()
-
-
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    node_name: str = ""
-
-
-class _Pod(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-
 @dataclass(frozen=True)
 class TestPod:
     """What is kept of a test pod. `trouble`: why it does not start, as far as the cluster says."""
@@ -194,7 +136,7 @@ class TestPod:
         return self.phase == "Running" or self.exit_code is not None
 
 
-_decoder = msgspec.json.Decoder(_Pod, strict=False)
+_decoder = msgspec.json.Decoder(Pod, strict=False)
 
 
 def project(raw: bytes) -> TestPod:
@@ -221,7 +163,7 @@ def project(raw: bytes) -> TestPod:
     )
 
 
-def _trouble(status: _Status, states: list[_State]) -> str:
+def _trouble(status: PodStatus, states: list[ContainerState]) -> str:
     waiting = next((s.waiting for s in states if s.waiting is not None and s.waiting.message), None)
     if waiting is not None:
         return f"{waiting.reason}: {waiting.message}"

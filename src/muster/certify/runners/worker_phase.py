@@ -8,6 +8,7 @@ from enum import Enum
 
 import msgspec
 
+from muster.certify.runners.pod_object import Condition, Metadata, Pod
 from muster.resources.base import CERTIFICATION_LABEL, WORKERS_LABEL
 
 TEXT_LIMIT = 300
@@ -110,27 +111,6 @@ class WorkerPod:
 # Reading
 
 
-class _Owner(msgspec.Struct, frozen=True):
-    kind: str = ""
-    uid: str = ""
-
-
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
-    uid: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    owner_references: tuple[_Owner, ...] = ()
-    deletion_timestamp: str | None = None
-
-
-class _Condition(msgspec.Struct, frozen=True):
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-
-
 class _PodInJob(msgspec.Struct, frozen=True, rename="camel"):
     scheduler_name: str = ""
 
@@ -146,58 +126,17 @@ class _JobSpec(msgspec.Struct, frozen=True):
 
 class _JobStatus(msgspec.Struct, frozen=True, rename="camel"):
     failed_indexes: str = ""
-    conditions: tuple[_Condition, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
 
 class _Job(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+    metadata: Metadata
     spec: _JobSpec = _JobSpec()
     status: _JobStatus = _JobStatus()
 
 
-class _Waiting(msgspec.Struct, frozen=True):
-    reason: str = ""
-    message: str = ""
-
-
-class _Terminated(msgspec.Struct, frozen=True, rename="camel"):
-    exit_code: int = 0
-    reason: str = ""
-    message: str = ""
-
-
-class _State(msgspec.Struct, frozen=True):
-    waiting: _Waiting | None = None
-    terminated: _Terminated | None = None
-
-
-class _Container(msgspec.Struct, frozen=True):
-    state: _State = _State()
-    ready: bool = False
-
-
-class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
-    phase: str = "Pending"
-    reason: str = ""
-    message: str = ""
-    pod_ip: str = msgspec.field(name="podIP", default="")
-    conditions: tuple[_Condition, ...] = ()
-    init_container_statuses: tuple[_Container, ...] = ()
-    container_statuses: tuple[_Container, ...] = ()
-
-
-class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    node_name: str = ""
-
-
-class _Pod(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-    spec: _PodSpec = _PodSpec()
-    status: _PodStatus = _PodStatus()
-
-
 _job_decoder = msgspec.json.Decoder(_Job, strict=False)
-_pod_decoder = msgspec.json.Decoder(_Pod, strict=False)
+_pod_decoder = msgspec.json.Decoder(Pod, strict=False)
 TOKEN_ANNOTATION = "muster.dev/token-digest"  # noqa: S105 - a name
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 
@@ -248,7 +187,7 @@ def project_pod(raw: bytes) -> WorkerPod:
     )
 
 
-def _phase_of(pod: _Pod) -> tuple[Phase, str]:
+def _phase_of(pod: Pod) -> tuple[Phase, str]:
     status = pod.status
     states = [*status.init_container_statuses, *status.container_statuses]
     if status.phase in ("Succeeded", "Failed"):
