@@ -63,6 +63,7 @@ NODE_HEALTHS = ResourceType("muster.dev", "v1alpha1", "nodehealths", "NodeHealth
 CERTIFICATIONS = ResourceType("muster.dev", "v1alpha1", "certifications", "Certification", False)
 CERTIFICATION_PARTS = ResourceType("muster.dev", "v1alpha1", "certificationparts", "CertificationPart", False)
 REPAIRS = ResourceType("muster.dev", "v1alpha1", "repairs", "Repair", False)
+MAINTENANCES = ResourceType("muster.dev", "v1alpha1", "maintenances", "Maintenance", False)
 FAULT_POLICIES = ResourceType("muster.dev", "v1alpha1", "faultpolicies", "FaultPolicy", False)
 BASELINES = ResourceType("muster.dev", "v1alpha1", "baselines", "Baseline", False)
 

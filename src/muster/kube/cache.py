@@ -132,21 +132,21 @@ class WatchCache(Generic[T]):
 
     async def _relist(self) -> None:
         """Read the whole collection, page by page, and report what differs, deletions included."""
-        found: dict[str, bytes] = {}
+        found: set[str] = set()
         token = ""
         while True:
             page = await self._api.list_page(
                 self._res, self._namespace, limit=PAGE_SIZE, continue_token=token, **self._selectors
             )
+            # Page by page: the JSON of a large fleet at once is many times what is kept of it.
             for raw in page.items:
-                found[_key(_header.decode(raw).metadata)] = raw
+                found.add(_key(_header.decode(raw).metadata))
+                self._put(raw)
             token = page.continue_token
             if not token:
                 break
         for key in [key for key in self._versions if key not in found]:
             self._remove(key)
-        for raw in found.values():
-            self._put(raw)
         self._version = page.resource_version
 
     async def _watch(self) -> bool:

@@ -21,28 +21,11 @@ from lightkube.core.exceptions import ConfigError
 
 from muster import __version__
 from muster.errors import BadInputError, UnreachableError
-from muster.kube.api import (
-    PODS,
-    ConnectionLostError,
-    ListPage,
-    Object,
-    PatchType,
-    ResourceType,
-    WatchEvent,
-)
+from muster.kube.api import ConnectionLostError, ResourceType, WatchEvent
 from muster.kube.config import Target, load_target
 from muster.kube.rate import RateLimiter
-from muster.kube.wire import (
-    delete_options,
-    error_of,
-    lines_of,
-    namespace_of,
-    path_of,
-    read_event,
-    read_list,
-    read_object,
-    repeatable,
-)
+from muster.kube.rest import Rest
+from muster.kube.wire import error_of, lines_of, path_of, read_event, read_object, repeatable
 
 CONNECT_TIMEOUT_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 30.0
@@ -52,8 +35,6 @@ RATE_PER_S: Final = 300.0
 BURST: Final = 600
 """Default bound on a client's requests. 500 simultaneous faults of about 5 writes each are to be decided and held
 within 10 s: 2,500 requests, of which the burst takes 600 and the rate the rest in 6.3 s."""
-APPLY: Final = "application/apply-patch+yaml"
-
 
 KEEPALIVE_S: Final = 90.0
 """How long an idle connection is kept (as in client-go): longer than the pause between an agent's heartbeats, so that
@@ -75,7 +56,7 @@ class _Parameters(ConnectionParams):
         return {**super().httpx_params(config), "limits": limits}
 
 
-class HttpApi:
+class HttpApi(Rest):
     """`KubeApi` on a real API server. Use `from_kubeconfig`, and close it (or use it as a context manager)."""
 
     def __init__(
@@ -162,32 +143,6 @@ class HttpApi:
         answer = read_object(await self._request("GET", "version"))
         return str(answer.get("gitVersion", ""))
 
-    # Reading
-
-    async def get(self, res: ResourceType, name: str, namespace: str = "") -> Object:
-        return read_object(await self._request("GET", path_of(res, namespace, name)))
-
-    async def list_page(
-        self,
-        res: ResourceType,
-        namespace: str = "",
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 0,
-        continue_token: str = "",
-        resource_version: str = "",
-    ) -> ListPage:
-        parameters = {
-            "labelSelector": label_selector,
-            "fieldSelector": field_selector,
-            "limit": str(limit) if limit else "",
-            "continue": continue_token,
-            "resourceVersion": resource_version,
-        }
-        body = await self._request("GET", path_of(res, namespace), parameters)
-        return read_list(body, res.plural)
-
     async def watch(
         self,
         res: ResourceType,
@@ -231,70 +186,6 @@ class HttpApi:
             # Closing is what ends the request on the server; it must not fail the caller.
             with contextlib.suppress(httpx2.HTTPError, OSError):
                 await response.aclose()
-
-    # Writing
-
-    async def create(self, res: ResourceType, obj: Object, namespace: str = "", *, manager: str = "") -> Object:
-        namespace = namespace or namespace_of(obj)
-        body = await self._request("POST", path_of(res, namespace), {"fieldManager": manager}, obj)
-        return read_object(body)
-
-    async def replace(self, res: ResourceType, obj: Object, *, subresource: str = "", manager: str = "") -> Object:
-        path = path_of(res, namespace_of(obj), obj["metadata"]["name"], subresource)
-        return read_object(await self._request("PUT", path, {"fieldManager": manager}, obj))
-
-    async def patch(
-        self,
-        res: ResourceType,
-        name: str,
-        patch: Mapping[str, Any] | list[Any],
-        patch_type: PatchType,
-        namespace: str = "",
-        *,
-        subresource: str = "",
-        manager: str = "",
-    ) -> Object:
-        path = path_of(res, namespace, name, subresource)
-        return read_object(await self._request("PATCH", path, {"fieldManager": manager}, patch, patch_type.value))
-
-    async def apply(
-        self,
-        res: ResourceType,
-        obj: Object,
-        *,
-        manager: str,
-        force: bool = True,
-        subresource: str = "",
-    ) -> Object:
-        path = path_of(res, namespace_of(obj), obj["metadata"]["name"], subresource)
-        parameters = {"fieldManager": manager, "force": "true" if force else "false"}
-        return read_object(await self._request("PATCH", path, parameters, obj, APPLY))
-
-    async def delete(
-        self,
-        res: ResourceType,
-        name: str,
-        namespace: str = "",
-        *,
-        grace_period_s: int | None = None,
-        uid: str = "",
-        resource_version: str = "",
-    ) -> None:
-        options = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            **delete_options(grace_period_s, uid, resource_version),
-        }
-        await self._request("DELETE", path_of(res, namespace, name), {}, options)
-
-    async def evict(self, pod: str, namespace: str, *, uid: str = "", grace_period_s: int | None = None) -> None:
-        eviction = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod, "namespace": namespace},
-            "deleteOptions": delete_options(grace_period_s, uid, ""),
-        }
-        await self._request("POST", path_of(PODS, namespace, pod, "eviction"), {}, eviction)
 
     # The wire
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from muster.kube.api import (
@@ -20,7 +22,17 @@ MAX_MESSAGE = 2000
 """Characters kept of a server's message; validation errors of a large object can be endless."""
 
 
+BUDGET_CAUSE = "DisruptionBudget"
+"""Reason of the cause that names the budget which forbids an eviction; the message itself names none."""
+
+
+class _Cause(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+
+
 class _Details(msgspec.Struct):
+    causes: tuple[_Cause, ...] = ()
     retry_after_s: float | None = msgspec.field(name="retryAfterSeconds", default=None)
 
 
@@ -44,11 +56,20 @@ def error_from_status(code: int, body: bytes, retry_after: str = "") -> ApiError
     except msgspec.MsgspecError:
         status = _Status(message=" ".join(body[:MAX_MESSAGE].decode(errors="replace").split()))
     code = code or status.code or 500
-    message = (status.message or f"the API server answered {code}")[:MAX_MESSAGE]
+    causes = status.details.causes if status.details is not None else ()
+    message = with_budgets(
+        status.message or f"the API server answered {code}", ((c.reason, c.message) for c in causes)
+    )[:MAX_MESSAGE]
     retry_after_s = float(retry_after) if retry_after.isdecimal() else None
     if retry_after_s is None and status.details is not None and status.details.retry_after_s:
         retry_after_s = status.details.retry_after_s
     return error_class(code, status.reason)(code, status.reason, message, retry_after_s)
+
+
+def with_budgets(message: str, causes: Iterable[tuple[str, str]]) -> str:
+    """`message` with what the `causes` (reason, message) say about disruption budgets."""
+    told = [text for reason, text in causes if reason == BUDGET_CAUSE and text]
+    return ": ".join((message.rstrip("."), *told)) if told else message
 
 
 def error_class(code: int, reason: str) -> type[ApiError]:

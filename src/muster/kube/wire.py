@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-import httpx2
 import msgspec
 
 from muster.kube.api import ConnectionLostError, EventType, ListPage, Object, PatchType, ResourceType, WatchEvent
 from muster.kube.status import error_from_status
+
+if TYPE_CHECKING:
+    import httpx2
 
 MAX_LINE_BYTES: Final = 32 * 1024 * 1024
 """Longest event accepted; etcd's own limit for an object is 1.5 MiB by default."""

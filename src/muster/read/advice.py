@@ -12,6 +12,8 @@ def subject(entity: Mapping[str, Any]) -> str:
     """`GPU 0000:9b:00.0`, `NVLink 14 of GPU 0000:d8:00.0`, `the node`, ..."""
     where = entity.get("pci") or entity.get("uuid") or entity.get("device") or entity.get("name")
     kind = str(entity.get("kind"))
+    if where is None and kind in ("gpu", "nvlink") and entity.get("index") is not None:
+        where = str(entity["index"])
     if kind == "node":
         text = f"node {entity['name']}" if entity.get("name") else "the node"
     elif kind == "nvlink":

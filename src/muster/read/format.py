@@ -11,9 +11,13 @@ from muster.read.source import Context, Input
 
 @dataclass(frozen=True)
 class Format:
-    """`kinds`: what `--kind` may say for it. `detect`: how sure the format is of a sample, 0 to 1."""
+    """`kinds`: what `--kind` may say for it. `detect`: how sure the format is of a sample, 0 to 1.
+
+    `takes`: names of formats whose inputs it reads beside its own, as one picture of the same moment.
+    """
 
     name: str
     kinds: tuple[str, ...]
     detect: Callable[[bytes], float]
     parse: Callable[[Sequence[Input], Context], Report]
+    takes: tuple[str, ...] = ()

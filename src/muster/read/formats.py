@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from muster.errors import BadInputError
-from muster.read import bandwidth, collectives, diagnostics, training
+from muster.read import bandwidth, collectives, dcgm_health, diagnostics, fabric_ports, kubernetes, smi, training
 from muster.read.format import Format
 from muster.read.kernel import logs
 from muster.read.report import Report
@@ -19,6 +19,10 @@ LEAST_SCORE = 0.3
 FORMATS: tuple[Format, ...] = (
     *bandwidth.FORMATS,
     *diagnostics.FORMATS,
+    *fabric_ports.FORMATS,
+    *smi.FORMATS,
+    *dcgm_health.FORMATS,
+    *kubernetes.FORMATS,
     *collectives.FORMATS,
     *training.FORMATS,
     Format("event list", (events.KIND,), events.score, events.parse),
@@ -59,11 +63,17 @@ def read(inputs: Sequence[Input], context: Context, kind: str | None = None) -> 
         if not holds_text(item.sample):
             raise BadInputError(f"{item.name} holds no line of text; give a log or a table.")
     found = [detect(item, kind) for item in inputs]
-    other = next((i for i, entry in enumerate(found) if entry is not found[0]), None)
-    if other is not None:
+    lead = next((entry for entry in found if all(_together(entry, other) for other in found)), None)
+    if lead is None:
+        other = next(i for i, entry in enumerate(found) if entry is not found[0])
         raise BadInputError(
             f"{inputs[0].name} ({found[0].name}) and {inputs[other].name} ({found[other].name}) differ in format;"
             " read them one after the other."
         )
-    report = found[0].parse(inputs, context)
+    report = lead.parse(inputs, context)
     return report if kind is None else replace(report, kind=kind)
+
+
+def _together(lead: Format, other: Format) -> bool:
+    """`lead` reads an input of the other format beside its own."""
+    return other is lead or other.name in lead.takes

@@ -196,6 +196,8 @@ def _default(field: types.Field) -> Any:
         default = default.value
     if default in ("", (), {}):
         return None
+    if isinstance(default, tuple):
+        return [item.value if isinstance(item, enum.Enum) else item for item in default]
     return default
 
 

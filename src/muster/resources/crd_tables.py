@@ -24,18 +24,36 @@ from muster.resources.certification import (
     NodeResult,
     RunRecord,
 )
+from muster.resources.fault import BURST_LIMIT, Burst, Fault
 from muster.resources.fault_policy import (
+    Blackout,
     Budget,
     CertificationPolicy,
+    Checkpoint,
+    Correlation,
     Drain,
+    DrainRule,
     DriftPolicy,
     FaultPolicy,
     FaultPolicySpec,
     LadderStep,
+    MaintenancePolicy,
+    Pattern,
     Rule,
 )
 from muster.resources.fingerprint import Fingerprint
-from muster.resources.node_health import HISTORY_LIMIT, Decision, Lifecycle, NodeHealth, Observed, PersonHold
+from muster.resources.maintenance import Maintenance, MaintenanceSpec, MaintenanceStatus
+from muster.resources.node_health import (
+    EARLIER_LIMIT,
+    HISTORY_LIMIT,
+    RECENT_LIMIT,
+    Decision,
+    GpuAssignment,
+    Lifecycle,
+    NodeHealth,
+    Observed,
+    PersonHold,
+)
 from muster.resources.repair import Repair, RepairSpec
 
 MAX_LENGTH = 4096
@@ -160,6 +178,20 @@ KINDS: tuple[KindInfo, ...] = (
         ),
     ),
     KindInfo(
+        Maintenance,
+        "maintenances",
+        "mmaint",
+        (
+            Column("Phase", ".status.phase"),
+            Column("Opens", ".spec.opensAt"),
+            Column("Closes", ".spec.closesAt"),
+            Column("Emergency", ".spec.emergency", "boolean"),
+            AGE,
+            Column("Reason", ".spec.reason", wide=True),
+            Column("Requested-By", ".spec.requestedBy", wide=True),
+        ),
+    ),
+    KindInfo(
         Baseline,
         "baselines",
         "mbase",
@@ -224,12 +256,56 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], dict[str, Any]] = {
     (LinkResult, "evidence"): {"maxItems": 20_000},
     (Fingerprint, "readings"): {"maxItems": 2048},
     (Observed, "faults"): {"maxItems": 2048},
+    (Observed, "recent"): {"maxItems": RECENT_LIMIT},
+    (Observed, "notices"): {"maxItems": 64},
+    (Observed, "assignments"): {"maxItems": 512},
+    (GpuAssignment, "gpus"): {"maxItems": 64},
+    (Fault, "bursts"): {"maxItems": BURST_LIMIT},
+    (Burst, "details"): {"maxProperties": 16},
+    (Lifecycle, "derived"): {"maxItems": 64},
+    (Lifecycle, "earlier"): {"maxItems": EARLIER_LIMIT},
+    (Lifecycle, "told"): {"maxProperties": 256},
+    (MaintenanceSpec, "reason"): {"minLength": 1},
+    (MaintenanceSpec, "nodes"): _NODES,
+    (MaintenanceSpec, "node_selector"): _SELECTOR,
+    (MaintenanceStatus, "handed_back"): {"maxItems": MAX_NODES},
+    (MaintenanceStatus, "nodes"): {"maxItems": MAX_NODES},
     (Lifecycle, "history"): {"maxItems": HISTORY_LIMIT},
     (PersonHold, "by"): _NAME,
     (PersonHold, "reason"): {"minLength": 1},
     (Decision, "id"): _NAME,
     (Decision, "by"): _NAME,
     (FaultPolicySpec, "rules"): {"maxItems": 128},
+    (FaultPolicySpec, "patterns"): {"maxItems": 64},
+    (FaultPolicySpec, "correlations"): {"maxItems": 32},
+    (FaultPolicySpec, "providers"): {"maxProperties": 16},
+    (Pattern, "name"): {"maxLength": 63, "minLength": 1},
+    (Pattern, "within_s"): {"minimum": 1},
+    (Pattern, "at_least"): {"minimum": 1},
+    (Pattern, "at_least_groups"): {"minimum": 1},
+    (Pattern, "at_most"): {"minimum": 0},
+    (Pattern, "burst_gap_s"): {"minimum": 0},
+    (Pattern, "sticky_gap_s"): {"minimum": 0},
+    (Pattern, "details"): {"maxItems": 8},
+    (Pattern, "group_by"): {"maxItems": 8},
+    (Correlation, "name"): {"maxLength": 63, "minLength": 1},
+    (Correlation, "within_s"): {"minimum": 1},
+    (Correlation, "at_least"): {"minimum": 2},
+    (Correlation, "at_least_share"): _SHARE,
+    (Blackout, "name"): {"maxLength": 63, "minLength": 1},
+    (Blackout, "start"): {"pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$", "maxLength": 5},
+    (Blackout, "duration_s"): {"minimum": 1, "maximum": 604_800},
+    (Blackout, "days"): {"maxItems": 7},
+    (Budget, "blackouts"): {"maxItems": 32},
+    (Budget, "max_disrupted_per_pool"): _SHARE,
+    (Checkpoint, "timeout_s"): {"minimum": 0},
+    (DrainRule, "name"): {"maxLength": 63, "minLength": 1},
+    (DrainRule, "deadline_s"): {"minimum": 0},
+    (DrainRule, "namespaces"): {"maxItems": 64},
+    (DrainRule, "pod_selector"): _SELECTOR,
+    (Drain, "rules"): {"maxItems": 64},
+    (MaintenancePolicy, "lead_s"): {"minimum": 0},
+    (MaintenancePolicy, "return_after_s"): {"minimum": 0},
     (FaultPolicySpec, "node_selector"): _SELECTOR,
     (FaultPolicySpec, "agent_silent_s"): {"minimum": 1},
     (Rule, "name"): {"maxLength": 63, "minLength": 1},
@@ -257,7 +333,45 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], dict[str, Any]] = {
 """Bounds of single fields, by model and attribute."""
 
 RULES: dict[type[msgspec.Struct], tuple[CelRule, ...]] = {
-    RepairSpec: (CelRule("self == oldSelf", "a repair never changes; create another one"),),
+    RepairSpec: (
+        CelRule(
+            "self.nodeName == oldSelf.nodeName && self.nodeUid == oldSelf.nodeUid && self.episode == oldSelf.episode"
+            " && self.rung == oldSelf.rung && self.provider == oldSelf.provider && self.attempt == oldSelf.attempt"
+            " && self.timeoutS == oldSelf.timeoutS",
+            "a repair never changes; create another one",
+        ),
+        CelRule(
+            "(has(self.gpuUuids) ? self.gpuUuids : []) == (has(oldSelf.gpuUuids) ? oldSelf.gpuUuids : [])"
+            " && (has(self.reason) ? self.reason : '') == (has(oldSelf.reason) ? oldSelf.reason : '')"
+            " && (has(self.bootIdBefore) ? self.bootIdBefore : '')"
+            " == (has(oldSelf.bootIdBefore) ? oldSelf.bootIdBefore : '')",
+            "a repair never changes; create another one",
+        ),
+        CelRule(
+            "!has(oldSelf.cancel) || !oldSelf.cancel || (has(self.cancel) && self.cancel)",
+            "a repair that was cancelled stays cancelled; create another one",
+        ),
+    ),
+    MaintenanceSpec: (
+        CelRule("self.opensAt < self.closesAt", "closesAt must lie after opensAt"),
+        CelRule(
+            "(has(self.nodes) && size(self.nodes) > 0) || (has(self.nodeSelector) && size(self.nodeSelector) > 0)"
+            " || (has(self.domains) && size(self.domains) > 0)",
+            "a maintenance needs nodes: names in nodes, labels in nodeSelector, or domains",
+        ),
+        CelRule(
+            "!has(self.emergency) || !self.emergency || !has(self.nodeSelector) || size(self.nodeSelector) == 0",
+            "an emergency names its nodes or domains one by one, not by nodeSelector",
+        ),
+        CelRule(
+            "!has(self.emergency) || !self.emergency || (has(self.requestedBy) && self.requestedBy != '')",
+            "an emergency needs requestedBy: the budget is asked in that person's name",
+        ),
+        CelRule(
+            "!has(self.deferLimit) || (self.deferLimit >= self.opensAt && self.deferLimit <= self.closesAt)",
+            "deferLimit must lie between opensAt and closesAt",
+        ),
+    ),
     CertificationSpec: (
         CelRule(
             "(has(self.nodes) && size(self.nodes) > 0) || (has(self.nodeSelector) && size(self.nodeSelector) > 0)",

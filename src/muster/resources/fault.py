@@ -86,6 +86,22 @@ class Entity(Model, frozen=True, kw_only=True):
         return "/".join(parts)
 
 
+class Burst(Model, frozen=True, kw_only=True):
+    """Sightings of one fault that followed each other closely and told the same details."""
+
+    at: datetime
+    """Time of the first sighting."""
+    until: datetime
+    """Time of the last one."""
+    count: int = 1
+    details: dict[str, str] = {}
+    """What the source tells beside the entity, for patterns: `gpc`, `tpc`, `reg0` (hexadecimal), `pid`, ..."""
+
+
+BURST_LIMIT = 16
+"""Bursts that a fault keeps. Beyond it those of equal details that lie closest together become one."""
+
+
 class Fault(Model, frozen=True, kw_only=True):
     """One open fault on one node. Keyed by (check, code, entity); repeated sightings only raise `count`."""
 
@@ -105,6 +121,8 @@ class Fault(Model, frozen=True, kw_only=True):
     last_seen: datetime
     boot_id: str = ""
     """Boot during which it was seen; a changed boot ID and a fresh clean reading close it."""
+    bursts: tuple[Burst, ...] = ()
+    """When it was seen, oldest first, at most BURST_LIMIT entries: the raw material of patterns over history."""
 
     def key(self) -> str:
         return f"{self.check}/{self.code}/{self.entity.key()}"

@@ -31,6 +31,8 @@ class Verb(StrEnum):
 
     RELEASE = "release"
     APPROVE = "approve"
+    DEFER = "defer"
+    """Put planned maintenance of this node off until `Decision.until`."""
     RETRY = "retry"
     RETIRE = "retire"
 
@@ -51,6 +53,8 @@ class Decision(Model, frozen=True, kw_only=True):
     by: str
     at: datetime | None = None
     reason: str = ""
+    until: datetime | None = None
+    """Verb `defer`: planned maintenance does not begin before this time."""
 
 
 class NodeHealthSpec(Model, frozen=True, kw_only=True):
@@ -80,6 +84,67 @@ class Gpu(Model, frozen=True, kw_only=True):
     product: str = ""
 
 
+class PastFault(Model, frozen=True, kw_only=True):
+    """A fault that closed, kept for patterns over history."""
+
+    fault: Fault
+    closed_at: datetime
+    closed_by: str
+    """`healthy-reading`, `clean-after-boot`, `clean-after-reset`, `gpu-gone` or `taken-back`."""
+
+
+RECENT_LIMIT = 48
+"""Closed faults that an agent keeps, those of the last RECENT_DAYS days."""
+RECENT_DAYS = 7
+
+
+class NoticeStatus(StrEnum):
+    SCHEDULED = "scheduled"
+    STARTED = "started"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+
+
+class NoticeKind(StrEnum):
+    """What the owner of the machine is going to do with it."""
+
+    REBOOT = "reboot"
+    STOP = "stop"
+    TERMINATE = "terminate"
+    MIGRATE = "migrate"
+    NETWORK = "network"
+    POWER = "power"
+    FREEZE = "freeze"
+    OTHER = "other"
+
+
+class Notice(Model, frozen=True, kw_only=True):
+    """Maintenance of the machine that its owner (a cloud, a data centre) announced to the node."""
+
+    id: str
+    """The owner's identifier of the event; one event keeps it from announcement to end."""
+    source: str
+    """`aws`, `gcp`, `azure`, `oci`, `file`, `webhook` or the name of a plugin."""
+    kind: NoticeKind
+    status: NoticeStatus
+    not_before: datetime | None = None
+    """When it may begin; None: not told, or at any moment."""
+    ends_at: datetime | None = None
+    emergency: bool = False
+    """The owner gives minutes of notice."""
+    message: str = ""
+
+
+class GpuAssignment(Model, frozen=True, kw_only=True):
+    """Which GPUs a pod holds, as the kubelet of the node knows it."""
+
+    pod_uid: str
+    pod: str = ""
+    """`namespace/name`."""
+    gpus: tuple[str, ...]
+    """UUIDs, sorted. A MIG device counts as its GPU."""
+
+
 class Observed(Model, frozen=True, kw_only=True):
     """What the agent of the node sees."""
 
@@ -94,6 +159,12 @@ class Observed(Model, frozen=True, kw_only=True):
     faults: tuple[Fault, ...] = ()
     """Open faults, sorted by key."""
     monitors: tuple[MonitorStatus, ...] = ()
+    recent: tuple[PastFault, ...] = ()
+    """Faults that closed lately, oldest first, at most RECENT_LIMIT."""
+    notices: tuple[Notice, ...] = ()
+    """Announced maintenance, sorted by source and id."""
+    assignments: tuple[GpuAssignment, ...] | None = None
+    """Pods that hold GPUs, sorted by UID; None: the node does not tell."""
 
 
 class CertifiedTest(Model, frozen=True, kw_only=True):
@@ -140,6 +211,7 @@ class CauseKind(StrEnum):
     REPAIR = "repair"
     AGENT_SILENT = "agent-silent"
     AGE = "age"
+    MAINTENANCE = "maintenance"
 
 
 class Cause(Model, frozen=True, kw_only=True):
@@ -158,8 +230,14 @@ class RungAttempt(Model, frozen=True, kw_only=True):
     repair: str
     """Name of the `Repair` resource."""
     outcome: str = ""
-    """Empty while open; then `proved`, `failed`, `timeout`, `recertification-failed`, `recurred`."""
+    """Empty while open; then `proved`, `failed`, `timeout`, `recertification-failed`, `recurred`, `cancelled`."""
     at: datetime
+    cause: str = ""
+    """Key of the fault that it is for, or `certification`: what recurs is told by it."""
+    boot_id_before: str = ""
+    """Boot ID of the node when the attempt began."""
+    seen_at: datetime | None = None
+    """When its `Repair` was seen. Once it was, a missing object is never created again: the work may have begun."""
 
 
 class Episode(Model, frozen=True, kw_only=True):
@@ -189,6 +267,18 @@ class Blocker(Model, frozen=True, kw_only=True):
     since: datetime
 
 
+EARLIER_LIMIT = 16
+
+
+class AgentSeen(Model, frozen=True, kw_only=True):
+    """The agent of the node as the controller knows it."""
+
+    version: str
+    before: str = ""
+    """The version before it; empty: none known."""
+    since: datetime
+
+
 class Lifecycle(Model, frozen=True, kw_only=True):
     """What the controller decided about the node, and why."""
 
@@ -198,12 +288,26 @@ class Lifecycle(Model, frozen=True, kw_only=True):
     """True when the hold taint must be on the node: the projection is rebuilt from this."""
     hold_reason: str = ""
     cordon: bool = False
+    no_execute: bool = False
+    """The hold taint is there with the effect NoExecute too."""
+    drain_pods: int = 0
+    """Pods that were to leave when the drain began; progress is told against it."""
     episode: Episode | None = None
     certificate: Certificate | None = None
     certification: str = ""
     """Name of the Certification that the node waits for or runs in."""
     profile: str = ""
     """Test profile that the node must pass next, empty when none."""
+    derived: tuple[Fault, ...] = ()
+    """Faults that patterns over history conclude (source `pattern`), by key; they are judged like any other."""
+    earlier: tuple[RungAttempt, ...] = ()
+    """Attempts of ended episodes, oldest first, at most EARLIER_LIMIT: a finding that recurs goes on with the next
+    rung."""
+    agent: AgentSeen | None = None
+    told: dict[str, datetime] = {}
+    """Key of each open fatal fault -> when the controller saw it first, whatever the time of the log line."""
+    deferred_until: datetime | None = None
+    """A person put planned maintenance of the node off until then."""
     blockers: tuple[Blocker, ...] = ()
     next: str = ""
     """One sentence: what happens next and who can change it."""

@@ -29,6 +29,8 @@ class RepairPhase(StrEnum):
     RUNNING = "Running"
     DONE = "Done"
     FAILED = "Failed"
+    CANCELLED = "Cancelled"
+    """Given up before it began, because the episode that asked for it is over."""
 
 
 class RepairSpec(Model, frozen=True, kw_only=True):
@@ -40,10 +42,12 @@ class RepairSpec(Model, frozen=True, kw_only=True):
     attempt: int = 1
     provider: str
     gpu_uuids: tuple[str, ...] = ()
-    """GPUs to reset; empty means all of the node."""
+    """GPUs to reset, or to replace; empty means all of the node."""
     boot_id_before: str = ""
     reason: str = ""
     timeout_s: int = 1800
+    cancel: bool = False
+    """Nobody wants the repair any more: a provider that has not begun must not begin, and ends it as `Cancelled`."""
 
 
 class RepairStatus(Model, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@
 [pod/name/container] text          kubectl logs --prefix
 worker-1  | text                   docker compose
 2025-01-31T10:00:00.123456789Z text kubectl logs --timestamps
+Jan 31 10:00:00 text                ts (moreutils)
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _SYSLOG = re.compile(
     r"[A-Z][a-z]{2} [ \d]\d \d{2}:\d{2}:\d{2} (?P<host>[A-Za-z0-9_.-]{1,200}) "
     r"(?P<program>[^\s:\[\]]{1,100})(?:\[\d{1,9}\])?: "
 )
+_STAMP = re.compile(r"[A-Z][a-z]{2} [ \d]\d \d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?: |$)")
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ _LAYERS: Mapping[str, tuple[_Layer, ...]] = {
     "a": (
         (_CRI, lambda m: {"stream": m["stream"]}),
         (_SYSLOG, lambda m: {"host": m["host"]}),
+        (_STAMP, lambda _: {}),
         (_COMPOSE, lambda m: {"service": m["service"]}),
     ),
 }

@@ -27,7 +27,7 @@ _NVME_TIMEOUT = re.compile(r"\bI/O\b.*\btimeout\b|\btimeout, (?:aborting|complet
 _PANIC = re.compile(r"Kernel panic - not syncing: ?(?P<text>.*)")
 _OOPS = re.compile(r"BUG: (?P<text>unable to handle .+|kernel NULL pointer .+|stack guard page .+)")
 _SOFT = re.compile(
-    r"(?:watchdog: )?BUG: soft lockup - CPU#(?P<cpu>\d+) stuck for (?P<s>\d+)s!(?: \[(?P<task>[^\]]*)\])?"
+    r"(?:(?:NMI )?watchdog: )?BUG: soft lockup - CPU#(?P<cpu>\d+) stuck for (?P<s>\d+)s!(?: \[(?P<task>[^\]]*)\])?"
 )
 _HARD = re.compile(
     r"(?:NMI )?watchdog: (?:CPU\d+: )?Watchdog detected hard LOCKUP on cpu (?P<cpu>\d+)", re.IGNORECASE

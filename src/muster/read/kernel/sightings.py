@@ -12,6 +12,23 @@ from muster.resources.fault import Entity, EntityKind, Scope, Severity
 
 SOURCE = "kernel-log"
 MESSAGE_CHARACTERS = 300
+_DETAILS = (
+    "gpc",
+    "tpc",
+    "sm",
+    "unit",
+    "decode_class",
+    "engine",
+    "fault_type",
+    "recovery_action",
+    "partition",
+    "subpartition",
+)
+"""Details of a detection that patterns over history may ask for."""
+_PROCESS_DETAILS = ("pid", "process")
+_PROCESS_XIDS = (31,)
+"""Codes where it matters whose fault it was: the same GPU under different programs, or one program on many GPUs."""
+_MAX_REGISTERS = 7
 
 
 def to_sightings(
@@ -44,10 +61,24 @@ def to_sightings(
                 at=min(at, now) if at is not None else now,
                 count=0 if detection.companion else detection.count,
                 boot_id=finding.boot_id or boot_id,
+                details=_details(detection),
                 clears=tuple(f"{check}/{code}" for check, code in detection.clears),
             )
         )
     return sightings
+
+
+def _details(detection: Detection) -> dict[str, str]:
+    """What the record tells beside the entity, as text: the place of an exception, registers, link, process."""
+    told = detection.details
+    names = (*_DETAILS, *_PROCESS_DETAILS) if detection.code in _PROCESS_XIDS else _DETAILS
+    found = {name: str(told[name]) for name in names if told.get(name) is not None}
+    registers = told.get("registers")
+    if isinstance(registers, list):
+        found |= {f"reg{n}": str(value) for n, value in enumerate(registers[:_MAX_REGISTERS])}
+    if detection.entity.link is not None:
+        found["link"] = str(detection.entity.link)
+    return found
 
 
 def _canonical(detection: Detection) -> tuple[str, str]:

@@ -27,7 +27,7 @@ MAX_SPAN_S: Final = 10 * 366 * 86_400.0
 
 
 def intervals_of(log: TrainingLog, context: Mapping[str, Any] | None = None) -> IntervalLog | None:
-    """The interval log of a job; None when the log tells no time.
+    """The interval log of a job; None when the log tells no time, or no duration of any step.
 
     The context may tell `queued_s` (time in the queue before the first line), `peak_tflops` (per GPU, for the
     FLOP-weighted definition), `stall_factor`, and `interrupt_cause`. Raises BadInputError for one that cannot be
