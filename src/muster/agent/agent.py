@@ -1,7 +1,7 @@
 """The node agent: one asyncio process that watches its node and publishes what it sees.
 
-Log and inventory feed one picture of the node. When the picture changes, it is first kept on disk, then offered to
-the publisher. A monitor that fails shows as degraded; the others go on.
+Log, inventory and monitors feed one picture of the node. When the picture changes, it is first kept on disk, then
+offered to the publisher. A monitor that fails or hangs shows as degraded; the others go on.
 """
 
 from __future__ import annotations
@@ -9,18 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from muster.agent import memory
+from muster.agent.monitor import Look, Monitor
+from muster.agent.monitor_task import MonitorTask
 from muster.agent.monitors import Monitors
 from muster.agent.picture import KERNEL_LOG, Picture, differs
 from muster.agent.publish import Heartbeat, Publisher, PublishResult
-from muster.agent.sources import Inventory, LogBatch, LogSource, NodeReadings, Probe
+from muster.agent.sources import Inventory, LogBatch, LogSource, NodeReadings, probe_failures
 from muster.agent.state import StateStore
 from muster.clock import Clock
 from muster.errors import BadInputError, MusterError
+from muster.faults.sighting import Limits
 from muster.kube.api import KubeApi, NotFoundError
 from muster.kube.backoff import Backoff
+from muster.moments import is_recent
 from muster.resources.fault import Severity
 from muster.resources.node_health import MonitorState, Observed
 from muster.telemetry.observer import AgentFigures, AgentObserver
@@ -37,6 +42,8 @@ COUNT_REFRESH = timedelta(minutes=5)
 """How long published counts and times of known faults may lag behind."""
 UID_REFRESH = timedelta(minutes=10)
 ONCE_LIMIT = timedelta(minutes=1)
+BASELINES_KEPT = timedelta(minutes=5)
+"""How old the baselines of monitors on disk may get."""
 LOSS_SHOWN = timedelta(hours=1)
 """How long a loss of log records keeps the monitor degraded."""
 
@@ -57,6 +64,8 @@ class Agent:
         heartbeat_s: float = 60.0,
         version: str,
         observer: AgentObserver | None = None,
+        monitors: Sequence[Monitor] = (),
+        limits: Limits | None = None,
     ) -> None:
         self._node = node_name
         self._source = log_source
@@ -69,6 +78,11 @@ class Agent:
         self._publisher = Publisher(api, node_name, clock, observer=self._observer)
         self._heartbeat = Heartbeat(api, node_name, clock, heartbeat_s=heartbeat_s)
         self._monitors = Monitors(INVENTORY, KERNEL_LOG, STATE)
+        self._limits = limits
+        self._tasks = tuple(
+            MonitorTask(monitor, clock, lambda: self._known().facts, self._take_look, self._look_failed)
+            for monitor in monitors
+        )
         self._picture: Picture | None = None
         self._cursor: str | None = None
         self._caught_up = False
@@ -77,8 +91,9 @@ class Agent:
         self._uid = ""
         self._uid_asked: datetime | None = None
         self._lost = 0
-        self._lost_until: datetime | None = None
+        self._lost_at: datetime | None = None
         self._unsaved = False
+        self._saved_at: datetime | None = None
         self._ready = asyncio.Event()
 
     async def run(self) -> None:
@@ -89,7 +104,10 @@ class Agent:
                 tasks.create_task(self._publisher.run())
                 tasks.create_task(self._watch_inventory())
                 tasks.create_task(self._watch_log())
+                for number, task in enumerate(self._tasks):
+                    tasks.create_task(self._watch_monitor(task, number))
         finally:
+            await self._close_monitors()
             if self._picture is not None and self._unfinished:
                 self._picture.log_is_quiet(self._clock.now())
             self._save()
@@ -107,6 +125,10 @@ class Agent:
         until = self._clock.now() + ONCE_LIMIT
         while not self._caught_up and self._monitors.is_ok(KERNEL_LOG) and self._clock.now() < until:
             await self._follow_log()
+        # One after the other: a look at everything is no reason for a peak of memory.
+        for task in self._tasks:
+            await task.once()
+        await self._close_monitors()
         observed = self._compose()
         assert observed is not None  # noqa: S101 - the readings were taken above
         await self._heartbeat.send()
@@ -135,35 +157,43 @@ class Agent:
             log.warning("%s: inventory: %s", self._node, _words(error))
             self._show()
             return False
-        if readings.unread:
-            self._monitors.degraded(INVENTORY, f"not readable now: {', '.join(readings.unread)}")
-        else:
-            self._monitors.ok(INVENTORY)
         self._take_readings(readings, uid)
         self._show()
-        if self._unsaved:
+        fresh = self._saved_at is not None and is_recent(self._saved_at, self._clock.now(), BASELINES_KEPT)
+        if self._unsaved or (self._tasks and not fresh):
             self._save()
         return True
 
     def _take_readings(self, readings: NodeReadings, uid: str) -> None:
         now = self._clock.now()
         self._uid = uid
+        if readings.unread:
+            self._monitors.degraded(INVENTORY, f"not readable now: {', '.join(readings.unread)}")
+        else:
+            self._monitors.ok(INVENTORY)
         if self._picture is None:
             kept = memory.decode(self._state.load())
-            self._picture = Picture(readings, kept, now)
+            try:
+                self._picture = Picture(readings, kept, now, self._limits)
+            except Exception as error:  # a document that breaks this agent would break every next one
+                log.warning("%s: what was kept cannot be used: %s", self._node, _words(error))
+                kept = None
+                self._picture = Picture(readings, kept, now, self._limits)
             self._cursor = kept.cursor if kept is not None else None
+            self._restore_monitors(now)
             self._ready.set()
         elif self._picture.update(readings, now):
             self._caught_up = False
         elif self._caught_up:
             self._picture.log_is_clean(now)
+        self._picture.settle(now)
         for source, message in probe_failures(readings.probes).items():
             self._monitors.degraded(source, message) if message else self._monitors.ok(source)
 
     async def _uid_from_api(self) -> str:
         """The UID of the Node object, asked for now and then: a node may be recreated under its name."""
         now = self._clock.now()
-        if self._uid and self._uid_asked is not None and now - self._uid_asked < UID_REFRESH:
+        if self._uid and self._uid_asked is not None and is_recent(self._uid_asked, now, UID_REFRESH):
             return self._uid
         try:
             uid = await self._publisher.node_uid()
@@ -176,6 +206,42 @@ class Agent:
             return kept.observed.node_uid
         self._uid_asked = now
         return uid
+
+    # Monitors
+
+    async def _watch_monitor(self, task: MonitorTask, number: int) -> None:
+        await self._ready.wait()
+        await task.run(number)
+
+    def _restore_monitors(self, now: datetime) -> None:
+        picture = self._known()
+        kept = picture.know_monitors([task.monitor.name for task in self._tasks], now)
+        said = {m.name: m.message for m in picture.observed.monitors} if picture.observed is not None else {}
+        for task in self._tasks:
+            name = task.monitor.name
+            if kept[name]:
+                task.monitor.restore(kept[name])
+            # What the agent before said of it stands until the first look: a restart is no news.
+            message = said.get(name, "it has not looked yet")
+            self._monitors.degraded(name, message) if message else self._monitors.ok(name)
+
+    def _take_look(self, monitor: Monitor, look: Look) -> None:
+        self._known().take_look(monitor.name, look, self._clock.now())
+        unread = [*look.unknown, *(message for message in probe_failures(look.probes).values() if message)]
+        if unread:
+            self._monitors.degraded(monitor.name, f"not readable now: {'; '.join(unread)}")
+        else:
+            self._monitors.ok(monitor.name)
+        self._show()
+
+    def _look_failed(self, monitor: Monitor, words: str) -> None:
+        self._known().missed_look(monitor.name)
+        self._monitors.degraded(monitor.name, words)
+        self._show()
+
+    async def _close_monitors(self) -> None:
+        for task in self._tasks:
+            await task.close()
 
     # Kernel log
 
@@ -209,7 +275,11 @@ class Agent:
             return False
         finally:
             reading.cancel()
-        self._take_batch(batch)
+        try:
+            self._take_batch(batch)
+        except Exception as error:  # as above; the same records would break the next agent as well
+            log.warning("%s: kernel log: %d records are skipped: %s", self._node, len(batch.records), _words(error))
+            self._skip_batch(batch)
         # A storm must not keep heartbeat and inventory from running.
         await asyncio.sleep(0)
         return True
@@ -234,14 +304,22 @@ class Agent:
         self._unsaved = self._unfinished = True
         if batch.lost:
             self._lost += batch.lost
-            self._lost_until = now + LOSS_SHOWN
-        elif self._lost_until is not None and now > self._lost_until:
-            self._lost, self._lost_until = 0, None
+            self._lost_at = now
+        elif self._lost_at is not None and not is_recent(self._lost_at, now, LOSS_SHOWN):
+            self._lost, self._lost_at = 0, None
         self._monitors.ok(KERNEL_LOG)
         if self._lost:
             self._monitors.degraded(KERNEL_LOG, f"{self._lost} records were lost before they could be read")
         elif picture.unreadable:
             self._monitors.degraded(KERNEL_LOG, f"{picture.unreadable} records could not be understood")
+        self._show()
+
+    def _skip_batch(self, batch: LogBatch) -> None:
+        self._cursor = batch.cursor
+        self._unsaved = True
+        self._lost += len(batch.records)
+        self._lost_at = self._clock.now()
+        self._monitors.degraded(KERNEL_LOG, f"{self._lost} records could not be judged")
         self._show()
 
     # Telling
@@ -282,8 +360,8 @@ class Agent:
         if observed is None or self._picture is None:
             return
         before = self._picture.observed if self._offered else None
-        stale = before is not None and observed.observed_at - before.observed_at >= COUNT_REFRESH
-        if differs(before, observed) or (stale and observed != before):
+        stale = before is not None and not is_recent(before.observed_at, observed.observed_at, COUNT_REFRESH)
+        if differs(before, observed, self._clock.now()) or (stale and observed != before):
             self._keep(observed)
             self._publisher.offer(observed)
             self._offered = True
@@ -296,26 +374,20 @@ class Agent:
     def _save(self) -> None:
         if self._picture is None:
             return
+        for task in self._tasks:
+            self._picture.keep_for(task.monitor.name, task.kept())
         try:
             self._state.save(memory.encode(self._picture.memory(self._cursor)))
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: text that is none
             # Without a disk the agent goes on; only a restart would then read the log again.
             log.warning("%s: cannot keep state: %s", self._node, _words(error))
             self._monitors.degraded(STATE, f"state cannot be kept on the node: {_words(error)}")
         else:
             self._unsaved = False
+            self._saved_at = self._clock.now()
             if not self._monitors.is_ok(STATE):
                 self._monitors.ok(STATE)
 
 
 def _words(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-def probe_failures(probes: tuple[Probe, ...]) -> dict[str, str]:
-    """Per source of probes, why a probe could not tell; empty when all of the source's probes could."""
-    failures = {probe.source: "" for probe in probes}
-    for probe in probes:
-        if probe.healthy is None:
-            failures[probe.source] = probe.message or f"{probe.check} of {probe.entity.key()} could not be probed"
-    return failures

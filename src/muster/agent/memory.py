@@ -24,6 +24,8 @@ class Memory(Model, frozen=True, kw_only=True):
     readings: tuple[Reading, ...] = ()
     most_gpus: int = 0
     """The most GPUs that this node has shown: with fewer, a fault of a missing one is not over."""
+    monitors: dict[str, str] = {}
+    """Name of each monitor, and what it wants kept."""
     observed: Observed | None = None
     """The state that was offered to the API last, whether it arrived or not."""
 
@@ -38,6 +40,6 @@ def decode(document: bytes | None) -> Memory | None:
         return None
     try:
         memory = msgspec.json.decode(document, type=Memory)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
     return memory if memory.format == FORMAT else None

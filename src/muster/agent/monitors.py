@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from muster.plain_text import plain
 from muster.resources.node_health import MonitorState, MonitorStatus
 
 MAX_MESSAGE = 300
@@ -18,7 +19,7 @@ class Monitors:
 
     def degraded(self, name: str, message: str) -> None:
         """`message` says what cannot be seen now, and why."""
-        self._messages[name] = " ".join(message.split())[:MAX_MESSAGE] or "unknown error"
+        self._messages[name] = plain(message, MAX_MESSAGE) or "unknown error"
 
     def is_ok(self, name: str) -> bool:
         return not self._messages[name]

@@ -92,13 +92,13 @@ class Publisher:
             self._changed.clear()
             try:
                 await self.send(wanted)
-            except (ApiError, UnreachableError) as error:
+            except Exception as error:  # whatever it is: the agent watches on and tells it later
                 self._changed.set()
                 wait_s = self._backoff.next_s()
                 if isinstance(error, TooManyRequestsError):
                     wait_s = max(wait_s, error.retry_after_s or 0.0)
                 log.warning("%s: cannot publish: %s; again in %.1f s", self._node, error, wait_s)
-                self.failing = str(error)
+                self.failing = str(error) or type(error).__name__
                 self._ended(_result(error))
                 await self._clock.sleep(wait_s)
             else:
@@ -157,7 +157,7 @@ class Heartbeat:
         while True:
             try:
                 await self.send()
-            except (ApiError, UnreachableError) as error:
+            except Exception as error:  # as above
                 log.warning("%s: no heartbeat: %s", self._node, error)
                 await self._clock.sleep(backoff.next_s())
             else:
@@ -188,7 +188,7 @@ class Heartbeat:
             await self._api.create(LEASES, lease, SYSTEM_NAMESPACE, manager=AGENT_MANAGER)
 
 
-def _result(error: ApiError | UnreachableError) -> PublishResult:
+def _result(error: Exception) -> PublishResult:
     match error:
         case TooManyRequestsError():
             return PublishResult.THROTTLED
@@ -196,6 +196,8 @@ def _result(error: ApiError | UnreachableError) -> PublishResult:
             return PublishResult.UNREACHABLE
         case ApiError():
             return PublishResult.REFUSED
+        case _:
+            return PublishResult.UNREACHABLE
 
 
 def _named(node: str) -> Object:

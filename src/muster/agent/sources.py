@@ -52,6 +52,15 @@ class Probe:
     message: str = ""
 
 
+def probe_failures(probes: tuple[Probe, ...]) -> dict[str, str]:
+    """Per source of probes, why a probe could not tell; empty when all of the source's probes could."""
+    failures = {probe.source: "" for probe in probes}
+    for probe in probes:
+        if probe.healthy is None:
+            failures[probe.source] = probe.message or f"{probe.check} of {probe.entity.key()} could not be probed"
+    return failures
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeReadings:
     """What a node is at one moment.
