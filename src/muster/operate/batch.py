@@ -9,7 +9,7 @@ partner is never judged. Partners stay in service, nothing is evicted from them,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -38,6 +38,8 @@ class Waiter:
     since: datetime
     request: TestRequest
     policy: CertificationPolicy
+    earlier: tuple[str, ...] = ()
+    """Certifications of this very stay that have ended and did not count, because the node changed meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,13 @@ def plan_batches(
     return BatchPlan(tuple(batches), waits, min(deadlines, default=None))
 
 
-def certification_name(profile: str, requests: Sequence[tuple[str, TestRequest]]) -> str:
-    """Deterministic: asking again for the same moment of the same nodes gives the same name."""
+def certification_name(profile: str, requests: Sequence[tuple[str, TestRequest]], earlier: Iterable[str] = ()) -> str:
+    """Deterministic: asking again for the same moment of the same nodes gives the same name.
+
+    `earlier` names their ended certifications for that moment: the next one needs a name that is none of them.
+    """
     text = "\n".join(f"{node} {r.episode} {r.since.isoformat()}" for node, r in sorted(requests, key=lambda p: p[0]))
+    text = "\n".join((text, *sorted(set(earlier))))
     return f"{profile}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
@@ -141,7 +147,7 @@ def _batch(chunk: Sequence[Waiter], borrowed: Sequence[Partner]) -> Batch:
     requests = tuple((w.member.name, w.request) for w in chunk)
     profile = chunk[0].profile
     return Batch(
-        name=certification_name(profile, requests),
+        name=certification_name(profile, requests, (name for w in chunk for name in w.earlier)),
         spec=CertificationSpec(
             nodes=tuple(sorted(w.member.name for w in chunk)),
             partners=tuple(sorted(p.member.name for p in borrowed)),

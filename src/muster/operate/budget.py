@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from muster.errors import BadInputError
 from muster.moments import after
+from muster.operate.blackouts import blackout_until
 from muster.resources.fault_policy import Budget
 
 BEGINNING = datetime.min.replace(tzinfo=UTC)
@@ -49,6 +50,10 @@ class Usage:
     def out_in(self, domain: str) -> int:
         """How many nodes of `domain` are out."""
         return len({d.member.name for d in self.disruptions if d.until is None and d.member.domain == domain})
+
+    def out_in_pool(self, pool: str) -> int:
+        """How many nodes of `pool` are out."""
+        return len({d.member.name for d in self.disruptions if d.until is None and d.member.pool == pool})
 
     def started_after(self, moment: datetime) -> tuple[datetime, ...]:
         """Start times later than `moment`, oldest first, of ended disruptions too."""
@@ -108,7 +113,8 @@ def allowance(amount: str, total: int) -> int:
 def may_disrupt(node: Member, usage: Usage, budget: Budget, now: datetime, *, approved: bool = False) -> Grant | Wait:
     """Whether `node` may be taken out of service at `now`. A node that is out already may stay out.
 
-    `approved` says that a person approved this very disruption; needed when the budget requires approval.
+    `approved` says that a person approved this very disruption: needed when the budget requires approval, and enough
+    to begin in a blackout. It never makes the budget larger.
     Raises BadInputError when an amount of the budget cannot be read.
     """
     out = usage.out_now()
@@ -127,6 +133,9 @@ def may_disrupt(node: Member, usage: Usage, budget: Budget, now: datetime, *, ap
                 f"The budget of {amount} ({_nodes(limit)}) of domain {node.domain} is spent: "
                 f"{_nodes(here)} out of service."
             )
+    refused = _pool_limit(node, usage, budget)
+    if refused is not None:
+        return refused
     started = tuple(at for at in usage.started_after(BEGINNING) if after(at, budget.window_s) > now)
     if len(started) >= budget.max_new_per_window:
         return Wait(
@@ -134,9 +143,25 @@ def may_disrupt(node: Member, usage: Usage, budget: Budget, now: datetime, *, ap
             f"the budget allows {budget.max_new_per_window}.",
             retry_at=_reopens(started, budget.max_new_per_window, budget.window_s),
         )
+    dark = blackout_until(budget.blackouts, now) if not approved else None
+    if dark is not None:
+        name, ends = dark
+        return Wait(f"Blackout {name}: no new disruption starts before {ends:%Y-%m-%d %H:%M} UTC.", retry_at=ends)
     if budget.require_approval and not approved:
         return Wait(f"The budget asks for approval: 'muster node {node.name} approve' lets it go on.")
     return Grant()
+
+
+def _pool_limit(node: Member, usage: Usage, budget: Budget) -> Wait | None:
+    size = sum(1 for m in usage.members if m.pool == node.pool)
+    limit = allowance(budget.max_disrupted_per_pool, size)
+    here = usage.out_in_pool(node.pool)
+    if here < limit:
+        return None
+    return Wait(
+        f"The budget of {budget.max_disrupted_per_pool} ({_nodes(limit)}) of pool {node.pool} is spent: "
+        f"{_nodes(here)} out of service."
+    )
 
 
 def _reopens(started: tuple[datetime, ...], most: int, window_s: float) -> datetime | None:

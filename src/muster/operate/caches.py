@@ -3,33 +3,55 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from muster.clock import Clock
+from muster.errors import UnreachableError
 from muster.kube.api import (
     CERTIFICATIONS,
     FAULT_POLICIES,
     LEASES,
+    MAINTENANCES,
     NODE_HEALTHS,
     NODES,
     PODS,
     REPAIRS,
+    ApiError,
     KubeApi,
+    ResourceType,
 )
 from muster.kube.cache import WatchCache
 from muster.operate import views
-from muster.operate.model import NodeView, PodView, Refusal
+from muster.operate.claims import (
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    ClaimView,
+    SliceView,
+    claim_view,
+    gpus_of_claims,
+    slice_view,
+)
+from muster.operate.maintenance.scope import concerns
+from muster.operate.model import CheckpointAnswer, NodeView, PodView, Refusal
 from muster.operate.policy import EffectivePolicy, effective_policy
 from muster.operate.views import CertificationRecord, NodeRecord
 from muster.resources.base import SYSTEM_NAMESPACE, agent_lease
 from muster.resources.fault_policy import FaultPolicy
+from muster.resources.maintenance import Maintenance
 from muster.resources.node_health import NodeHealth, NodeHealthSpec
-from muster.resources.repair import Repair
+from muster.resources.repair import Repair, RepairPhase
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+CLAIMS_RETRY_S = 600.0
+"""How often it is asked whether the cluster has ResourceClaims by now."""
+
+UNFINISHED = (RepairPhase.PENDING, RepairPhase.RUNNING)
 
 LEASE_PREFIX = agent_lease("")
 
@@ -131,7 +153,12 @@ class Caches:
         work_changed: Callable[[str], None],
         heartbeat: Callable[[str], None],
         policies_changed: Callable[[str], None],
+        claims: bool = False,
     ) -> None:
+        """`claims`: look at ResourceClaims and ResourceSlices too, if the cluster serves them."""
+        self._api = api
+        self._clock = clock
+        self._with_claims = claims
         self._changed = changed
         self._work_changed = work_changed
         self._heartbeat = heartbeat
@@ -139,6 +166,9 @@ class Caches:
         self.latest = Latest()
         self._heartbeats = Heartbeats(clock)
         self.refusals: dict[str, Refusal] = {}
+        self.checkpoints: dict[str, CheckpointAnswer] = {}
+        self._claims: Owned[ClaimView] = Owned(lambda claim: claim.pods)
+        self._slices: Owned[SliceView] = Owned(lambda found: (found.pool,))
         self._pods: Owned[PodView] = Owned(lambda pod: (pod.node,) if pod.node else ())
         self._repairs: Owned[Repair] = Owned(lambda repair: (repair.spec.node_name,))
         self._certifications: Owned[CertificationRecord] = Owned(lambda c: (*c.spec.nodes, *c.spec.partners))
@@ -153,6 +183,12 @@ class Caches:
         self.policies = WatchCache(
             api, FAULT_POLICIES, views.fault_policy.decode, clock=clock, on_change=self._policy
         )
+        self.maintenances = WatchCache(
+            api, MAINTENANCES, views.maintenance.decode, clock=clock, on_change=self._maintenance
+        )
+        self._known_maintenances: dict[str, Maintenance] = {}
+        self.claims = WatchCache(api, RESOURCE_CLAIMS, claim_view, clock=clock, on_change=self._claim)
+        self.slices = WatchCache(api, RESOURCE_SLICES, slice_view, clock=clock, on_change=self._slice)
         self.leases = WatchCache(
             api, LEASES, views.lease_renewed, clock=clock, namespace=SYSTEM_NAMESPACE, on_change=self._lease
         )
@@ -166,8 +202,26 @@ class Caches:
             self.repairs.run(),
             self.certifications.run(),
             self.policies.run(),
+            self.maintenances.run(),
             self.leases.run(),
+            *self._runs_of_claims(),
         ]
+
+    def _runs_of_claims(self) -> list[Awaitable[None]]:
+        if not self._with_claims:
+            return []
+        return [self._optional(RESOURCE_CLAIMS, self.claims), self._optional(RESOURCE_SLICES, self.slices)]
+
+    async def _optional(self, res: ResourceType, cache: WatchCache[Any]) -> None:
+        """Run a cache of a resource that the cluster may not serve, or that we may not read."""
+        while True:
+            try:
+                await self._api.list_page(res, limit=1)
+            except (ApiError, UnreachableError) as error:
+                log.info("%s cannot be read (%s): claims tell nothing of GPUs", res.plural, error)
+                await self._clock.sleep(CLAIMS_RETRY_S)
+            else:
+                await cache.run()
 
     async def wait_synced(self) -> None:
         """Return when all of them hold a complete picture: nothing is decided on half of one."""
@@ -178,6 +232,7 @@ class Caches:
             self.repairs.wait_synced(),
             self.certifications.wait_synced(),
             self.policies.wait_synced(),
+            self.maintenances.wait_synced(),
             self.leases.wait_synced(),
         )
 
@@ -213,6 +268,7 @@ class Caches:
         health = self.health(record.name)
         episode = health.status.lifecycle.episode if health and health.status.lifecycle else None
         pods = self._pods.of(record.name)
+        repairs = self._repairs.of(record.name)
         named = [c for c in self.certifications_of(record.name) if record.name in c.spec.nodes]
         named.sort(key=lambda c: (c.created.timestamp() if c.created else math.inf, c.name))
         return NodeView(
@@ -229,9 +285,43 @@ class Caches:
             agent_seen=self.agent_seen(record.name),
             pods=pods,
             certifications=tuple(c.view(record.name) for c in named),
-            repairs=tuple(r for r in self._repairs.of(record.name) if episode and r.spec.episode == episode.id),
+            repairs=tuple(r for r in repairs if episode and r.spec.episode == episode.id),
+            stray_repairs=tuple(
+                r
+                for r in repairs
+                if r.status.phase in UNFINISHED and (episode is None or r.spec.episode != episode.id)
+            ),
             refusals=tuple(self.refusals[p.uid] for p in pods if p.uid in self.refusals),
+            checkpoints=tuple(self.checkpoints[p.uid] for p in pods if p.uid in self.checkpoints),
+            maintenances=self.maintenances_of(record),
+            claimed_gpus=self._claimed(pods),
         )
+
+    def maintenances_of(self, record: NodeRecord) -> tuple[Maintenance, ...]:
+        """The Maintenances that concern the node, by name."""
+        found = self.maintenances.items()
+        if not found:
+            return ()
+        return tuple(found[name] for name in sorted(found) if concerns(found[name].spec, record))
+
+    def _claimed(self, pods: Iterable[PodView]) -> Mapping[str, tuple[str, ...]]:
+        if not self.claims.items():
+            return {}
+        known: dict[str, tuple[str, ...]] = {}
+        for pod in pods:
+            claims = self._claims.of(pod.uid)
+            pools = sorted({pool for claim in claims for pool, _ in claim.devices})
+            slices = [view for pool in pools for view in self._slices.of(pool)]
+            gpus = gpus_of_claims(claims, slices)
+            if gpus:
+                known[pod.uid] = gpus
+        return known
+
+    def prune(self) -> None:
+        """Forget what was said about pods that are gone."""
+        present = {pod.uid for pod in self.pods.items().values() if pod is not None}
+        self.refusals = {uid: r for uid, r in self.refusals.items() if uid in present}
+        self.checkpoints = {uid: a for uid, a in self.checkpoints.items() if uid in present}
 
     def agent_seen(self, name: str) -> datetime | None:
         """When the agent of the node was heard from last, by the controller's clock."""
@@ -273,6 +363,21 @@ class Caches:
     def _certification(self, key: str) -> None:
         for node in self._certifications.note(key, self.certifications.get(key)):
             self._changed(node)
+
+    def _maintenance(self, key: str) -> None:
+        old, new = self._known_maintenances.pop(key, None), self.maintenances.get(key)
+        if new is not None:
+            self._known_maintenances[key] = new
+        for name in self.managed():
+            record = self.nodes.get(name)
+            if record is not None and any(m is not None and concerns(m.spec, record) for m in (old, new)):
+                self._changed(name)
+
+    def _claim(self, key: str) -> None:
+        self._claims.note(key, self.claims.get(key))
+
+    def _slice(self, key: str) -> None:
+        self._slices.note(key, self.slices.get(key))
 
     def _policy(self, key: str) -> None:
         self._policy_of.clear()

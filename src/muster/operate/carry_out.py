@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 from muster.clock import Clock
-from muster.errors import MusterError
+from muster.errors import MusterError, UnreachableError
 from muster.kube.api import (
     CERTIFICATIONS,
     FAULT_POLICIES,
@@ -18,6 +18,7 @@ from muster.kube.api import (
     PODS,
     REPAIRS,
     AlreadyExistsError,
+    ApiError,
     ConflictError,
     KubeApi,
     NotFoundError,
@@ -25,7 +26,19 @@ from muster.kube.api import (
     TooManyRequestsError,
 )
 from muster.operate.batch import Batch
-from muster.operate.model import CreateRepair, DeletePod, EvictPod, Intent, PodView, Refusal
+from muster.operate.checkpoint import ASKED_ANNOTATION
+from muster.operate.model import (
+    AskCheckpoint,
+    CallCheckpoint,
+    CancelRepair,
+    CreateRepair,
+    DeletePod,
+    EvictPod,
+    Intent,
+    PodView,
+    Refusal,
+)
+from muster.operate.outputs.action import Action, Result
 from muster.operate.projection import condition, node_patch
 from muster.operate.remedy import DRAIN_RETRY_S
 from muster.operate.views import NodeRecord, node_health_of, write_requests
@@ -33,6 +46,7 @@ from muster.resources.base import (
     API_VERSION,
     CONTROLLER_MANAGER,
     CORDON_ANNOTATION,
+    HOLD_TAINT,
     REQUESTS_ANNOTATION,
     ObjectMeta,
     to_object,
@@ -40,6 +54,7 @@ from muster.resources.base import (
 from muster.resources.certification import Certification
 from muster.resources.fault_policy import FaultPolicy
 from muster.resources.node_health import Lifecycle, NodeHealth
+from muster.resources.repair import Repair, RepairPhase
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +75,17 @@ class Writer:
     """All writes of the node controller."""
 
     def __init__(
-        self, api: KubeApi, clock: Clock, still_leading: Callable[[], Awaitable[bool]] = always_leading
+        self,
+        api: KubeApi,
+        clock: Clock,
+        still_leading: Callable[[], Awaitable[bool]] = always_leading,
+        *,
+        actor: str = CONTROLLER_MANAGER,
+        on_action: Callable[[Action], None] | None = None,
     ) -> None:
+        """`on_action` is told of each write that changes something for others, `actor` is who is named for it."""
+        self._actor = actor
+        self._on_action = on_action
         self._api = api
         self._clock = clock
         self._still_leading = still_leading
@@ -154,6 +178,7 @@ class Writer:
                 # one that is suspended after it finds the Node changed by its successor.
                 await self.fence()
                 await self._api.patch(NODES, record.name, patch, PatchType.MERGE, manager=CONTROLLER_MANAGER)
+                self._tell_projection(record.name, node, patch, life)
             except NotFoundError:
                 return
             except ConflictError:
@@ -162,19 +187,115 @@ class Writer:
                 continue
             return
 
+    def tell(
+        self,
+        action: str,
+        target: str,
+        *,
+        node: str,
+        episode: str,
+        result: Result = Result.DONE,
+        message: str = "",
+        actor: str = "",
+    ) -> None:
+        """Tell whoever keeps the record what was done."""
+        if self._on_action is not None:
+            self._on_action(
+                Action(
+                    at=self._clock.now(),
+                    actor=actor or self._actor,
+                    action=action,
+                    target=target,
+                    result=result,
+                    node=node,
+                    episode=episode,
+                    message=message,
+                )
+            )
+
+    def _tell_projection(self, name: str, before: dict[str, Any], patch: dict[str, Any], life: Lifecycle) -> None:
+        spec = patch.get("spec", {})
+        episode = life.episode.id if life.episode else ""
+        old = before.get("spec") or {}
+        held = any(t.get("key") == HOLD_TAINT for t in old.get("taints") or ())
+        if "taints" in spec and held != life.held:
+            reason = life.hold_reason
+            self.tell("hold" if life.held else "release", f"Node/{name}", node=name, episode=episode, message=reason)
+        if "unschedulable" in spec and bool(old.get("unschedulable")) != bool(spec["unschedulable"]):
+            word = "cordon" if spec["unschedulable"] else "uncordon"
+            self.tell(word, f"Node/{name}", node=name, episode=episode)
+
     async def intent(self, intent: Intent) -> Refusal | None:
-        """Carry out one intent. Returns the refusal when a PodDisruptionBudget forbids an eviction."""
+        """Carry out one intent. Returns the refusal when a PodDisruptionBudget forbids an eviction.
+
+        Calls of a webhook are not carried out here: they take too long for whoever waits for this.
+        """
+        try:
+            return await self._carry_out(intent)
+        except (ApiError, UnreachableError) as error:
+            if not isinstance(error, TooManyRequestsError):  # "not now" is no failure: it is asked for again
+                word, target, node, episode = _named(intent)
+                self.tell(word, target, node=node, episode=episode, result=Result.FAILED, message=str(error)[:300])
+            raise
+
+    async def _carry_out(self, intent: Intent) -> Refusal | None:
         match intent:
             case EvictPod():
-                return await self._evict(intent.pod)
+                return await self._evict(intent.pod, intent.episode)
             case DeletePod():
-                await self._delete(intent.pod)
+                await self._delete(intent.pod, intent.episode)
+            case AskCheckpoint():
+                await self._ask_checkpoint(intent.pod, intent.episode)
             case CreateRepair():
                 await self.fence()
-                await self._create(REPAIRS, intent.repair)
+                if await self._create(REPAIRS, intent.repair):
+                    self._tell_repair(intent.repair)
+            case CancelRepair():
+                await self._cancel_repair(intent)
+            case CallCheckpoint():
+                raise AssertionError("calls of a webhook are made by CheckpointCalls")
             case _:
                 assert_never(intent)
         return None
+
+    def _tell_repair(self, made: Repair) -> None:
+        spec = made.spec
+        target = f"Repair/{made.metadata.name}"
+        self.tell("repair-created", target, node=spec.node_name, episode=spec.episode, message=spec.reason)
+
+    async def _ask_checkpoint(self, pod: PodView, episode: str) -> None:
+        """Ask the pod by annotation to save its state; another pod of the name is not meant."""
+        try:
+            metadata = (await self._api.get(PODS, pod.name, pod.namespace))["metadata"]
+            if metadata.get("uid") != pod.uid or metadata.get("annotations", {}).get(ASKED_ANNOTATION) == episode:
+                return
+            asked = {"resourceVersion": metadata["resourceVersion"], "annotations": {ASKED_ANNOTATION: episode}}
+            body = {"metadata": asked}
+            await self.fence()
+            await self._api.patch(
+                PODS, pod.name, body, PatchType.MERGE, namespace=pod.namespace, manager=CONTROLLER_MANAGER
+            )
+        except (NotFoundError, ConflictError):
+            return  # gone, or changed in between: then it is asked when it is looked at again
+        self.tell("checkpoint", f"Pod/{pod.key}", node=pod.node, episode=episode)
+
+    async def _cancel_repair(self, wanted: CancelRepair) -> None:
+        """Say that nobody wants the repair any more, unless the provider says that it has begun."""
+        try:
+            found = await self._api.get(REPAIRS, wanted.name)
+        except NotFoundError:
+            return
+        metadata, status = found["metadata"], found.get("status") or {}
+        over = status.get("phase") not in (None, RepairPhase.PENDING.value, RepairPhase.RUNNING.value)
+        begun = over or status.get("externalId")
+        if metadata.get("uid") != wanted.uid or begun or found["spec"].get("cancel"):
+            return
+        body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "spec": {"cancel": True}}
+        await self.fence()
+        await self._api.patch(REPAIRS, wanted.name, body, PatchType.MERGE, manager=CONTROLLER_MANAGER)
+        node = found["spec"].get("nodeName", "")
+        target = f"Repair/{wanted.name}"
+        self.tell("repair-cancelled", target, node=node, episode=wanted.episode, message=wanted.reason)
 
     async def certification(self, batch: Batch) -> Certification:
         """Create the certification of `batch` unless it exists."""
@@ -197,7 +318,8 @@ class Writer:
         await self.fence()
         await self._api.apply(FAULT_POLICIES, body, manager=CONTROLLER_MANAGER, subresource="status")
 
-    async def _create(self, res: Any, value: Any) -> None:
+    async def _create(self, res: Any, value: Any) -> bool:
+        """Whether it was created now."""
         body = to_object(value)
         body.pop("status", None)
         body |= {"apiVersion": res.api_version, "kind": res.kind}
@@ -205,9 +327,10 @@ class Writer:
             await self._api.create(res, body, manager=CONTROLLER_MANAGER)
         except AlreadyExistsError:
             # An earlier attempt took effect, perhaps that of a controller that died right after it.
-            return
+            return False
+        return True
 
-    async def _evict(self, pod: PodView) -> Refusal | None:
+    async def _evict(self, pod: PodView, episode: str) -> Refusal | None:
         now = self._clock.now()
         last = self._asked.get(pod.uid)
         if last is not None and now - last < timedelta(seconds=DRAIN_RETRY_S / 2):
@@ -222,15 +345,35 @@ class Writer:
         except TooManyRequestsError as error:
             if "disruption budget" not in str(error).lower():
                 raise
-            return Refusal(pod.uid, str(error)[:300])
+            said = str(error)[:300]
+            target = f"Pod/{pod.key}"
+            self.tell("evict", target, node=pod.node, episode=episode, result=Result.REFUSED, message=said)
+            return Refusal(pod.uid, said, now)
+        self.tell("evict", f"Pod/{pod.key}", node=pod.node, episode=episode)
         return None
 
-    async def _delete(self, pod: PodView) -> None:
+    async def _delete(self, pod: PodView, episode: str) -> None:
         await self.fence()
         try:
             await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
         except (NotFoundError, ConflictError):
             return
+        self.tell("delete-pod", f"Pod/{pod.key}", node=pod.node, episode=episode)
+
+
+def _named(intent: Intent) -> tuple[str, str, str, str]:
+    """Action, target, node and episode, for the audit log."""
+    if isinstance(intent, CancelRepair):
+        return "repair-cancelled", f"Repair/{intent.name}", "", intent.episode
+    if isinstance(intent, CreateRepair):
+        name, spec = intent.repair.metadata.name, intent.repair.spec
+        return "repair-created", f"Repair/{name}", spec.node_name, spec.episode
+    if isinstance(intent, CallCheckpoint):
+        return "checkpoint", f"Node/{intent.node}", intent.node, intent.episode
+    word = (
+        "evict" if isinstance(intent, EvictPod) else "delete-pod" if isinstance(intent, DeletePod) else "checkpoint"
+    )
+    return word, f"Pod/{intent.pod.key}", intent.pod.node, intent.episode
 
 
 def _read(question: asyncio.Future[bool]) -> None:

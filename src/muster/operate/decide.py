@@ -9,18 +9,22 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from muster.moments import after
-from muster.operate import people, remedy, service, validation
+from muster.operate import people, remedy, repairs, service, validation
 from muster.operate.certificates import BRINGUP, voided
 from muster.operate.draft import Draft
-from muster.operate.episode import LEFT, belongs_to, open_episode
+from muster.operate.episode import LEFT, belongs_to, open_episode, uncordoned_by_person
 from muster.operate.lifecycle import Trigger, born, move
 from muster.operate.model import BlockerKind, Decision, FleetView, NodeView
 from muster.operate.next_step import next_sentence
 from muster.operate.policy import EffectivePolicy
-from muster.resources.node_health import Blocker, Cause, CauseKind, Lifecycle, State
+from muster.resources.fault import Severity
+from muster.resources.node_health import AgentSeen, Blocker, Cause, CauseKind, Lifecycle, State
 
 STEP_LIMIT = 16
 """Steps that one decision may take in a row; more would be a circle in the rules, which is a bug."""
+
+TOLD_LIMIT = 256
+"""Open faults of one node whose first telling is remembered."""
 
 HANDLERS: Mapping[State, Callable[[Draft], None]] = MappingProxyType(
     {
@@ -61,6 +65,11 @@ def decide_departed(life: Lifecycle, node: str, now: datetime) -> Lifecycle:
         profile=BRINGUP,
         certification="",
         cordon=False,
+        no_execute=False,
+        drain_pods=0,
+        derived=(),
+        earlier=(),
+        deferred_until=None,
     )
     gone = move(gone, Trigger.NODE_REPLACED, cause, now)
     return replace(
@@ -72,6 +81,10 @@ def decide_departed(life: Lifecycle, node: str, now: datetime) -> Lifecycle:
 
 
 def _run(d: Draft) -> Decision:
+    if d.life.deferred_until is not None and d.now >= d.life.deferred_until:
+        d.update(deferred_until=None)
+    d.renew()
+    _remember_agent(d)
     people.hear(d)
     for _ in range(STEP_LIMIT):
         before = d.life.state
@@ -79,13 +92,59 @@ def _run(d: Draft) -> Decision:
         HANDLERS[before](d)
         if d.life.state is before:
             break
+        d.renew()
+        # A word that had to wait for the state to change goes before whatever would follow by itself.
+        people.obey(d)
     else:
         raise AssertionError(f"node {d.node.name} runs in a circle through {d.life.history[-4:]}")
     people.settle_approval(d)
+    repairs.call_back_unwanted(d)
+    _settle_projection(d)
     _wake_for_faults_and_silence(d)
-    life = replace(d.life, blockers=tuple(d.blockers))
+    if d.life.blockers != d.blockers:
+        d.update(blockers=d.blockers)
     takes_work = d.node.ready and not d.node.unschedulable
-    return d.finish(next_sentence(d.node.name, life, d.blockers, d.remarks, d.policy.drift, takes_work=takes_work))
+    return d.finish(next_sentence(d.node.name, d.life, d.blockers, d.remarks, d.policy.drift, takes_work=takes_work))
+
+
+def _remember_agent(d: Draft) -> None:
+    """Since when the agent has its version and since when each open fault is known, by the controller's clock.
+
+    What a new agent tells may be days old: the time in its report says nothing of when it was told first.
+    """
+    seen = d.observed
+    if seen is None:
+        return
+    life = d.life
+    if seen.agent_version and (life.agent is None or life.agent.version != seen.agent_version):
+        before = life.agent.version if life.agent is not None else ""
+        d.update(agent=AgentSeen(version=seen.agent_version, before=before, since=d.now))
+    if not (seen.faults or life.derived or life.told):
+        return  # most nodes, most of the time
+    told_of = (*seen.faults, *life.derived)
+    keys = sorted(f.key() for f in told_of if f.severity is not Severity.INFO)[:TOLD_LIMIT]
+    told = {key: life.told.get(key, d.now) for key in keys}
+    if told != life.told:
+        d.update(told=told)
+
+
+def _settle_projection(d: Draft) -> None:
+    """What rules ask for beside the hold: a cordon, and the eviction of whatever does not tolerate the taint."""
+    life = d.life
+    if life.state is not State.DRAINING and life.drain_pods:
+        d.update(drain_pods=0)
+    out = life.state in (State.QUARANTINED, State.DRAINING, State.REPAIRING)
+    if not out and not life.no_execute:
+        return
+    asked = d.disqualifying if out else ()
+    stopped = d.node.spec.paused or uncordoned_by_person(life) is not None
+    if any(j.judgement.cordon for j in asked) and not stopped and not life.cordon:
+        d.update(cordon=True)
+    wanted = any(j.judgement.no_execute for j in asked)
+    if life.no_execute and not wanted:
+        d.update(no_execute=False)
+    elif wanted and not life.no_execute and not stopped and not d.uncompared:
+        d.update(no_execute=True)
 
 
 def _first_seen(node: NodeView, fleet: FleetView, policy: EffectivePolicy, now: datetime) -> Draft:
@@ -115,6 +174,9 @@ def _notice_replacement(d: Draft) -> None:
         profile=BRINGUP,
         certification="",
         cordon=False,
+        derived=(),
+        earlier=(),
+        deferred_until=None,
     )
     d.take(Trigger.NODE_REPLACED, cause)
     d.note("NodeReplaced", cause.message)

@@ -14,14 +14,22 @@ from muster.operate.budget import Grant, Wait, may_disrupt
 from muster.operate.certificates import voided
 from muster.operate.episode import never_served, open_episode
 from muster.operate.lifecycle import Trigger, move, remember
-from muster.operate.model import BlockerKind, Decision, FleetView, Intent, NodeView, Note, PodView
+from muster.operate.maintenance import NodeMaintenance, maintenance_of
+from muster.operate.model import NOTE_REASONS, BlockerKind, Decision, FleetView, Intent, NodeView, Note, PodView
+from muster.operate.patterns.derive import derive
+from muster.operate.patterns.history import History, history_of, is_derived
 from muster.operate.policy import MILDEST_FIRST, EffectivePolicy, Judgement, judge
 from muster.plain_text import plain
 from muster.resources.fault import Fault, Severity
 from muster.resources.fault_policy import Disposition
-from muster.resources.node_health import Blocker, Cause, CauseKind, Lifecycle, Observed, Transition, Verb
+from muster.resources.node_health import Blocker, Cause, CauseKind, Lifecycle, Observed, State, Transition, Verb
 
 MESSAGE_LIMIT = 400
+
+COMPARE_WAIT_S = 2.0
+"""How soon it is looked at again whether the fleet was compared: the plan is made a second after the last news."""
+
+COMPARED_SOON = "Its finding is compared with those of the other nodes before more is done."
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,9 @@ class Draft:
         self.policy = policy
         self.now = now
         self.life = life
+        seen = node.observed
+        self.observed: Observed | None = seen if seen is not None and seen.node_uid == node.uid else None
+        """What the agent sees, unless it is about an earlier incarnation of the node."""
         self.approval_used = False
         self._blocked_before = node.lifecycle.blockers if node.lifecycle else ()
         self._state_before = node.lifecycle.state if node.lifecycle else None
@@ -62,14 +73,10 @@ class Draft:
         self._rechecks: list[datetime] = []
         self._remarks: list[str] = []
         self._judged: tuple[Judged, ...] | None = None
+        self._disqualifying: tuple[Judged, ...] | None = None
+        self._planned: tuple[object, NodeMaintenance | None] | None = None
 
     # What is known
-
-    @property
-    def observed(self) -> Observed | None:
-        """What the agent sees, unless it is about an earlier incarnation of the node."""
-        seen = self.node.observed
-        return seen if seen is not None and seen.node_uid == self.node.uid else None
 
     @property
     def work(self) -> tuple[PodView, ...]:
@@ -88,12 +95,82 @@ class Draft:
         return decision is not None and decision.verb is Verb.APPROVE and decision.id != self.life.decision_seen
 
     @property
+    def history(self) -> History:
+        """What the policy's rules and patterns see of the node's past."""
+        return history_of(self.observed, self.life)
+
+    def renew(self) -> None:
+        """Conclude anew what the patterns say: what is remembered changed."""
+        self._judged = self._disqualifying = None
+        found: tuple[Fault, ...] = ()
+        seen = self.observed
+        told = seen is not None and (seen.faults or seen.recent)
+        # Most nodes have no past that a pattern could count, and are decided about most often.
+        if told or any(t.state is State.REPAIRING for t in self.life.history):
+            name, labels = self.node.name, self.node.labels
+            found, recheck_at = derive(self.policy, self.history, name, labels, self.life.derived, self.now)
+            self.wake(recheck_at)
+        if found != self.life.derived:
+            self.update(derived=found)
+
+    @property
+    def maintenance(self) -> NodeMaintenance | None:
+        """The planned maintenance that matters to the node now."""
+        notices = self.observed.notices if self.observed is not None else ()
+        if not notices and not self.node.maintenances:
+            return None
+        key = (self.life.deferred_until, self.handed_over_since)
+        if self._planned is None or self._planned[0] != key:
+            found = maintenance_of(
+                self.node,
+                self.node.maintenances,
+                notices,
+                self.policy.maintenance,
+                self.life.deferred_until,
+                self.now,
+                idle=not self.work,
+                out_since=self.handed_over_since,
+            )
+            if found is not None:
+                self.wake(found.recheck_at)
+            self._planned = (key, found)
+        return self._planned[1]
+
+    @property
+    def maintained(self) -> NodeMaintenance | None:
+        """The planned maintenance for which the node is to be out of service now."""
+        found = self.maintenance
+        return found if found is not None and found.hold and not (found.over or found.handed_back) else None
+
+    @property
+    def handed_over_since(self) -> datetime | None:
+        """Since when the node is in other hands; None when it is not."""
+        if self._state_before is not State.QUARANTINED or self.life.episode is None:
+            return None
+        given = any(b.kind == BlockerKind.MAINTENANCE for b in self._blocked_before)
+        return self.life.since if given else None
+
+    @property
     def judged(self) -> tuple[Judged, ...]:
         """Open faults with their judgements, worst first, then by key."""
         if self._judged is None:
-            faults = self.observed.faults if self.observed else ()
+            faults = (*(self.observed.faults if self.observed else ()), *self.life.derived)
+            history = self.history if faults else None
+            correlated = self.fleet.correlations.of(self.node.name)
             found = [
-                Judged(f, judge(self.policy, f, self.node.labels, self.now, node_name=self.node.name)) for f in faults
+                Judged(
+                    f,
+                    judge(
+                        self.policy,
+                        f,
+                        self.node.labels,
+                        self.now,
+                        node_name=self.node.name,
+                        history=history,
+                        correlated=correlated,
+                    ),
+                )
+                for f in faults
             ]
             found.sort(key=lambda j: (-MILDEST_FIRST.index(j.judgement.disposition), j.fault.key()))
             self._judged = tuple(found)
@@ -102,24 +179,73 @@ class Draft:
     @property
     def disqualifying(self) -> tuple[Judged, ...]:
         """Faults that keep the node out of service, worst first: due, of known severity, not waived by a person."""
+        if self._disqualifying is None:
+            self._disqualifying = tuple(
+                j
+                for j in self.judged
+                if j.judgement.due
+                and MILDEST_FIRST.index(j.judgement.disposition) >= MILDEST_FIRST.index(Disposition.HOLD)
+                and j.fault.severity is not Severity.UNKNOWN
+                and not self.waived(j.fault)
+            )
+        return self._disqualifying
+
+    @property
+    def held_back(self) -> tuple[Judged, ...]:
+        """Faults for which a correlation holds automation back: many nodes have them."""
         return tuple(
             j
             for j in self.judged
-            if j.judgement.due
-            and MILDEST_FIRST.index(j.judgement.disposition) >= MILDEST_FIRST.index(Disposition.HOLD)
+            if j.judgement.capped_by
+            and j.judgement.due
             and j.fault.severity is not Severity.UNKNOWN
             and not self.waived(j.fault)
         )
 
+    @property
+    def uncompared(self) -> bool:
+        """Whether what keeps the node out was told after the findings of all nodes were compared last.
+
+        A few seconds then decide between one broken node and a change that broke many; nothing irreversible is
+        begun before. The clock is woken for it.
+        """
+        if not any(correlation.enabled for correlation in self.policy.correlations):
+            return False  # nothing could come of a comparison
+        compared_at = self.fleet.compared_at
+        told = [self.life.told.get(j.fault.key()) for j in self.disqualifying]
+        if compared_at is None or all(at is None or at < compared_at for at in told):
+            return False
+        self.wake(after(self.now, COMPARE_WAIT_S))
+        return True
+
+    @property
+    def shares_a_finding(self) -> bool:
+        """Whether another node has open what keeps this one out."""
+        kinds = {f"{j.fault.check}/{j.fault.code}" for j in self.disqualifying}
+        return any(self.fleet.kinds.get(kind, 0) > 1 for kind in kinds)
+
+    @property
+    def unproved(self) -> tuple[Fault, ...]:
+        """Open faults that contradict the success of a repair. What patterns conclude goes by the proof itself."""
+        found = {j.fault.key(): j.fault for j in (*self.disqualifying, *self.held_back) if not is_derived(j.fault)}
+        return tuple(found.values())
+
     def waived(self, fault: Fault) -> bool:
         """A person released the node after the fault was last seen: until it is seen again, that stands."""
         decision = self.node.spec.decision
-        return (
-            decision is not None
-            and decision.verb is Verb.RELEASE
-            and decision.at is not None
-            and fault.last_seen <= decision.at
-        )
+        if decision is None or decision.verb is not Verb.RELEASE or decision.at is None:
+            return False
+        at = decision.at
+        if at > self.now:
+            # The person's clock is ahead. What counts is when the word was heard; where that is forgotten, nothing.
+            heard = [t.at for t in self.life.history if _is_release(t)] if self._heard(decision.id) else [self.now]
+            if not heard:
+                return False
+            at = heard[-1]
+        return fault.last_seen <= at
+
+    def _heard(self, decision_id: str) -> bool:
+        return bool(decision_id) and self.life.decision_seen == decision_id
 
     # What is concluded
 
@@ -174,13 +300,15 @@ class Draft:
         return tuple(self._remarks)
 
     @property
-    def blockers(self) -> Sequence[Blocker]:
+    def blockers(self) -> tuple[Blocker, ...]:
         return tuple(self._blockers)
 
     def intend(self, *intents: Intent) -> None:
         self._intents.extend(intents)
 
     def note(self, reason: str, message: str, *, warning: bool = False) -> None:
+        if reason not in NOTE_REASONS:
+            raise AssertionError(f"{reason} is no known reason of an event")
         self._notes.append(Note(reason, message[: 2 * MESSAGE_LIMIT], warning))
 
     def wake(self, at: datetime | None) -> None:
@@ -188,14 +316,19 @@ class Draft:
         if at is not None and at > self.now:
             self._rechecks.append(at)
 
-    def ask_budget(self) -> Grant | Wait:
-        """Whether the node may be taken out of service now. One that is out, or never served, disrupts nobody."""
+    def ask_budget(self, *, approved: bool = False) -> Grant | Wait:
+        """Whether the node may be taken out of service now. One that is out, or never served, disrupts nobody.
+
+        `approved`: a person approved this disruption in another way than by a decision about the node.
+        """
         if self.life.held or never_served(self.life):
             return Grant()
         usage = self.fleet.usage
         if self.policy.budget_selector:
             usage = usage.within(selected(self.fleet.labels, self.policy.budget_selector))
-        answer = may_disrupt(self.node.member, usage, self.policy.budget, self.now, approved=self.approving)
+        answer = may_disrupt(
+            self.node.member, usage, self.policy.budget, self.now, approved=approved or self.approving
+        )
         if isinstance(answer, Grant):
             self.approval_used = self.approving
             return answer
@@ -204,19 +337,26 @@ class Draft:
             return answer  # only a person's approval is missing
         # Without the names of those who are out: they change all the time, and each change would be a write.
         budget = self.policy.budget
-        limits = f"{budget.max_disrupted} out at once, {budget.max_disrupted_per_domain} of a domain"
+        limits = (
+            f"{budget.max_disrupted} out at once, {budget.max_disrupted_per_domain} of a domain, "
+            f"{budget.max_disrupted_per_pool} of a pool"
+        )
         window = f"{budget.max_new_per_window} new within {budget.window_s} s"
         return Wait(f"The disruption budget has no room now ({limits}, {window}).", answer.retry_at)
 
     def finish(self, next_sentence: str) -> Decision:
-        life = replace(self.life, blockers=tuple(self._blockers), next=next_sentence)
+        """The decision; `life` has its blockers by now."""
         return Decision(
-            lifecycle=life,
+            lifecycle=self.life if self.life.next == next_sentence else replace(self.life, next=next_sentence),
             intents=tuple(self._intents),
             notes=tuple(self._notes),
             transitions=tuple(self._transitions),
             recheck_at=min(self._rechecks, default=None),
         )
+
+
+def _is_release(entry: Transition) -> bool:
+    return entry.cause.kind is CauseKind.PERSON and entry.cause.name == Verb.RELEASE.value
 
 
 def selected(labels: Any, selector: Sequence[tuple[str, str]]) -> frozenset[str]:

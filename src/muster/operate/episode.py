@@ -10,8 +10,18 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
+from muster.moments import after
 from muster.resources.fault_policy import LadderStep
-from muster.resources.node_health import Cause, CauseKind, Episode, Lifecycle, RungAttempt, State, Transition
+from muster.resources.node_health import (
+    EARLIER_LIMIT,
+    Cause,
+    CauseKind,
+    Episode,
+    Lifecycle,
+    RungAttempt,
+    State,
+    Transition,
+)
 from muster.resources.repair import Rung
 
 UNCORDON = "kubectl-uncordon"
@@ -34,6 +44,8 @@ class AttemptOutcome(StrEnum):
     TIMEOUT = "timeout"
     RECERTIFICATION_FAILED = "recertification-failed"
     RECURRED = "recurred"
+    CANCELLED = "cancelled"
+    """Called back before it began; it counts as no attempt."""
 
 
 @dataclass(frozen=True)
@@ -114,12 +126,17 @@ def repair_name(node: str, episode: str, rung: Rung, attempt: int) -> str:
     return f"{node}-{episode}-{rung.value}-{attempt}"
 
 
-def start_attempt(episode: Episode, node: str, step: NextAttempt, now: datetime) -> Episode:
+def start_attempt(
+    episode: Episode, node: str, step: NextAttempt, now: datetime, *, cause: str = "", boot_id: str = ""
+) -> Episode:
+    """Open an attempt. `cause` is the key of the fault that it is for, `boot_id` the boot in which it begins."""
     attempt = RungAttempt(
         rung=step.rung.value,
         attempt=step.attempt,
         repair=repair_name(node, episode.id, step.rung, step.attempt),
         at=now,
+        cause=cause,
+        boot_id_before=boot_id,
     )
     return replace(episode, attempts=(*episode.attempts, attempt))
 
@@ -131,15 +148,36 @@ def end_attempt(episode: Episode, outcome: AttemptOutcome) -> Episode:
     return replace(episode, attempts=(*episode.attempts[:-1], replace(episode.attempts[-1], outcome=outcome.value)))
 
 
-def next_attempt(ladder: Sequence[LadderStep], attempts: Sequence[RungAttempt]) -> NextAttempt | None:
+def mark_seen(episode: Episode, now: datetime) -> Episode:
+    """Remember that the `Repair` of the last attempt was seen."""
+    return replace(episode, attempts=(*episode.attempts[:-1], replace(episode.attempts[-1], seen_at=now)))
+
+
+def next_attempt(
+    ladder: Sequence[LadderStep], attempts: Sequence[RungAttempt], earlier: Sequence[RungAttempt] = ()
+) -> NextAttempt | None:
     """The next step on the ladder after the `attempts` made so far, or None when it is spent.
 
     Never a milder rung than the last one tried, also when another fault with another ladder came in between.
+    `earlier` are attempts of ended episodes for what has now come back: they count like those of this one.
     """
-    made = [Rung(a.rung) for a in attempts]
-    floor = MILDEST_FIRST.index(made[-1]) if made else 0
+    counted = [Rung(a.rung) for a in (*earlier, *attempts) if a.outcome != AttemptOutcome.CANCELLED]
+    floor = MILDEST_FIRST.index(counted[-1]) if counted else 0
     for step in ladder:
-        used = made.count(step.rung)
-        if MILDEST_FIRST.index(step.rung) >= floor and used < step.attempts:
-            return NextAttempt(step.rung, used + 1, step.timeout_s)
+        if MILDEST_FIRST.index(step.rung) >= floor and counted.count(step.rung) < step.attempts:
+            # Of all attempts, cancelled ones too: each has a `Repair` of its own name.
+            number = 1 + sum(1 for a in attempts if a.rung == step.rung.value)
+            return NextAttempt(step.rung, number, step.timeout_s)
     return None
+
+
+def kept_attempts(life: Lifecycle) -> tuple[RungAttempt, ...]:
+    """What is to be remembered of the repairs when the open episode ends well."""
+    made = life.episode.attempts if life.episode is not None else ()
+    worth = [a for a in made if a.outcome and a.outcome != AttemptOutcome.CANCELLED and a.rung != Rung.TICKET.value]
+    return (*life.earlier, *worth)[-EARLIER_LIMIT:]
+
+
+def recurring(life: Lifecycle, cause: str, within_s: float, now: datetime) -> tuple[RungAttempt, ...]:
+    """Attempts of ended episodes for the same finding, not older than `within_s`, oldest first."""
+    return tuple(a for a in life.earlier if a.cause == cause and after(a.at, within_s) > now)

@@ -10,21 +10,39 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
+from muster.operate.explain_who import who_can
+from muster.operate.model import BlockerKind
 from muster.operate.phrases import counted, duration, moment
+from muster.operate.runbooks import runbooks_of
 from muster.plain_text import plain
 from muster.resources.certification import Certification, NodeResult, NodeVerdict, Outcome, RunRecord
 from muster.resources.fault import Fault
-from muster.resources.node_health import Certificate, Lifecycle, NodeHealth, RungAttempt, Standing, State
+from muster.resources.maintenance import Maintenance
+from muster.resources.node_health import (
+    Cause,
+    Certificate,
+    Lifecycle,
+    NodeHealth,
+    Notice,
+    RungAttempt,
+    Standing,
+    State,
+)
 from muster.resources.repair import Repair
 
 MAX_RUNS_SHOWN = 8
+PODS_SHOWN = 4
+EARLIER_SHOWN = 3
 HISTORY_SHOWN = 12
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """One piece of evidence. `kind` is `fault`, `verdict`, `run`, `link`, `repair` or `monitor`; `source` says where
-    it can be looked up (fault key, run ID, name of a resource)."""
+    """One piece of evidence.
+
+    `kind` is `fault`, `pattern`, `verdict`, `run`, `link`, `repair`, `notice`, `maintenance`, `pods` or `monitor`;
+    `source` says where it can be looked up (fault key, run ID, name of a resource).
+    """
 
     kind: str
     source: str
@@ -44,7 +62,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All sentences are plain text on one line. `since` is None while no controller has seen the node."""
+    """Plain text, one line each. `since` is None while no controller has seen the node. `runbooks` help."""
 
     node: str
     state: str
@@ -58,6 +76,7 @@ class Explanation:
     who: tuple[str, ...]
     history: tuple[Step, ...]
     ticket: str = ""
+    runbooks: tuple[str, ...] = ()
 
 
 def explain(
@@ -66,8 +85,9 @@ def explain(
     repairs: Sequence[Repair] = (),
     *,
     now: datetime,
+    maintenances: Sequence[Maintenance] = (),
 ) -> Explanation:
-    """Explain one node. `certifications` and `repairs` may hold others than this node's; those are left out."""
+    """Explain one node. The other objects may be about other nodes too; those are left out."""
     name = health.metadata.name
     life = health.status.lifecycle
     if life is None:
@@ -76,13 +96,21 @@ def explain(
             state="unknown",
             since=None,
             held=False,
-            headline=f"{name} has not been looked at by a controller yet.",
-            why=("No controller has written its lifecycle; is 'muster controller run' running?",),
-            evidence=tuple(_fault_evidence(health)),
+            headline=f"{name}: no controller has decided about it yet.",
+            why=(
+                "No controller has written its lifecycle: none runs (agents alone only watch), or it has just begun.",
+            ),
+            evidence=(
+                *_fault_evidence(health),
+                *_notice_evidence(health),
+                *_pod_evidence(health),
+                *_monitor_evidence(health),
+            ),
             waits_for=(),
-            next="The controller decides as soon as it runs.",
-            who=("Whoever runs the controller.",),
+            next="Nothing: faults are only shown until a controller runs.",
+            who=("Whoever runs the controller ('muster controller run').",),
             history=(),
+            runbooks=tuple(page.path for page in runbooks_of(health)),
         )
     mine = _relevant(name, life, certifications)
     return Explanation(
@@ -94,15 +122,19 @@ def explain(
         why=tuple(_why(health, life, now)),
         evidence=(
             *_fault_evidence(health),
+            *(Evidence("pattern", fault.key(), fault_sentence(fault)) for fault in life.derived),
+            *_planned_evidence(health, life, maintenances),
             *(piece for certification in mine for piece in _certification_evidence(name, certification)),
             *_repair_evidence(life, [r for r in repairs if r.spec.node_name == name]),
+            *_pod_evidence(health),
             *_monitor_evidence(health),
         ),
         waits_for=tuple(f"{plain(b.message)} (for {duration(now - b.since)})" for b in life.blockers),
         next=plain(life.next) or "Nothing: it stays as it is until something changes.",
-        who=tuple(_who(health, life)),
+        who=tuple(who_can(health, life)),
         history=_history(life, now),
         ticket=plain(life.episode.ticket, 80) if life.episode else "",
+        runbooks=tuple(page.path for page in runbooks_of(health)),
     )
 
 
@@ -125,7 +157,7 @@ def _why(health: NodeHealth, life: Lifecycle, now: datetime) -> list[str]:
             f"Episode {life.episode.id}, opened {moment(life.episode.opened_at)} because of "
             f"{cause.kind.value.replace('-', ' ')}: {told}"
         )
-    last = life.history[-1].cause if life.history else None
+    last = _entered(life)
     if last is not None and last.message and (life.episode is None or last != life.episode.cause):
         found.append(f"It entered this state because: {plain(last.message)}")
     found.extend(_certificate_sentences(life.certificate, now))
@@ -133,6 +165,21 @@ def _why(health: NodeHealth, life: Lifecycle, now: datetime) -> list[str]:
         found.append("It is paused (spec.paused): the controller starts nothing new on it.")
     if life.cordon:
         found.append("Muster has cordoned it.")
+    if life.no_execute:
+        found.append("Its hold taint is NoExecute: pods that do not tolerate it are evicted by Kubernetes.")
+    if life.deferred_until is not None:
+        found.append(f"Planned maintenance of it is put off until {moment(life.deferred_until)}.")
+    return found
+
+
+def _entered(life: Lifecycle) -> Cause | None:
+    """Why it entered its state. Later entries of the same state are words of people that moved nothing."""
+    found: Cause | None = None
+    before: State | None = None
+    for step in life.history:
+        if step.state is not before or step.state is not life.state:
+            found = step.cause
+        before = step.state
     return found
 
 
@@ -163,7 +210,69 @@ def fault_sentence(fault: Fault) -> str:
     """A fault in one line: what, where, how bad, how often, and the log line."""
     times = f"{counted(fault.count, 'time')}, last {moment(fault.last_seen)}"
     head = f"{fault.check} {fault.code} on {fault.entity.key()} ({fault.severity.value}, scope {fault.scope.value}"
-    return f"{plain(head)}, hint {fault.hint.value}; {plain(fault.source, 80)}, seen {times}): {plain(fault.message)}"
+    told = f"{plain(fault.source, 80)}, seen {times}{_bursts(fault)}"
+    return f"{plain(head)}, hint {fault.hint.value}; {told}): {plain(fault.message)}"
+
+
+def _bursts(fault: Fault) -> str:
+    """When it was seen, where it was seen more than once: `, in 3 bursts since ...`."""
+    if len(fault.bursts) < 2:
+        return ""
+    first, last = fault.bursts[0], fault.bursts[-1]
+    details = ", ".join(f"{k}={v}" for k, v in sorted(last.details.items())[:4])
+    said = f" ({plain(details, 80)})" if details else ""
+    return f", in {len(fault.bursts)} bursts since {moment(first.at)}{said}"
+
+
+def _planned_evidence(health: NodeHealth, life: Lifecycle, maintenances: Sequence[Maintenance]) -> list[Evidence]:
+    """What is announced for the machine, and planned maintenance that lists the node."""
+    found = _notice_evidence(health)
+    name = health.metadata.name
+    waits = " ".join(b.message for b in life.blockers if b.kind == BlockerKind.MAINTENANCE)
+    for planned in sorted(maintenances, key=lambda m: m.metadata.name):
+        mine = next((n for n in planned.status.nodes if n.name == name), None)
+        if mine is None and name not in planned.spec.nodes and planned.metadata.name not in waits:
+            continue
+        spec = planned.spec
+        text = f"Maintenance {planned.metadata.name} ({plain(spec.reason, 120)}), {planned.status.phase.value}: "
+        text += f"{moment(spec.opens_at)} to {moment(spec.closes_at)}"
+        if mine is not None:
+            text += f"; this node: {mine.progress.value} since {moment(mine.since)}. {plain(mine.message, 160)}"
+        found.append(Evidence("maintenance", planned.metadata.name, text))
+    return found
+
+
+def _notice_evidence(health: NodeHealth) -> list[Evidence]:
+    observed = health.status.observed
+    return [
+        Evidence("notice", f"{notice.source}/{notice.id}", _notice_sentence(notice))
+        for notice in (observed.notices if observed is not None else ())
+    ]
+
+
+def _notice_sentence(notice: Notice) -> str:
+    begins = f"not before {moment(notice.not_before)}" if notice.not_before is not None else "at any moment"
+    ends = f", until {moment(notice.ends_at)}" if notice.ends_at is not None else ""
+    urgent = ", emergency" if notice.emergency else ""
+    text = f"{plain(notice.source, 60)} announces {notice.kind.value} ({notice.status.value}{urgent}): {begins}{ends}"
+    return f"{text}. {plain(notice.message, 160)}" if notice.message else f"{text}."
+
+
+def _pod_evidence(health: NodeHealth) -> list[Evidence]:
+    """Who holds which GPUs, where that matters: while a fault is open."""
+    observed = health.status.observed
+    if observed is None or not observed.faults or observed.assignments is None:
+        return []
+    bad = {f.entity.uuid for f in observed.faults if f.entity.uuid}
+    found = []
+    for held in observed.assignments[:PODS_SHOWN]:
+        on = ", ".join(gpu for gpu in held.gpus if gpu in bad)
+        text = f"pod {plain(held.pod or held.pod_uid, 120)} holds {counted(len(held.gpus), 'GPU')}"
+        found.append(Evidence("pods", held.pod_uid, f"{text}, {plain(on)} at fault." if on else f"{text}."))
+    more = len(observed.assignments) - PODS_SHOWN
+    if more > 0:
+        found.append(Evidence("pods", health.metadata.name, f"and {counted(more, 'more pod')}."))
+    return found
 
 
 def _relevant(name: str, life: Lifecycle, certifications: Sequence[Certification]) -> list[Certification]:
@@ -239,8 +348,12 @@ def run_sentence(run: RunRecord) -> str:
 def _repair_evidence(life: Lifecycle, repairs: Sequence[Repair]) -> list[Evidence]:
     if life.episode is None:
         return []
+    earlier = [
+        Evidence("repair", a.repair, f"earlier, {moment(a.at)}: {a.rung} for {plain(a.cause, 120)}: {a.outcome}")
+        for a in life.earlier[-EARLIER_SHOWN:]
+    ]
     by_name = {repair.metadata.name: repair for repair in repairs}
-    return [
+    return earlier + [
         Evidence("repair", attempt.repair, _attempt_sentence(attempt, by_name.get(attempt.repair)))
         for attempt in life.episode.attempts
     ]
@@ -268,32 +381,6 @@ def _monitor_evidence(health: NodeHealth) -> list[Evidence]:
         for monitor in observed.monitors
         if monitor.state.value != "ok"
     ]
-
-
-def _who(health: NodeHealth, life: Lifecycle) -> list[str]:
-    """Commands that change the state now."""
-    command = f"muster node {health.metadata.name}"
-    if health.spec.hold is not None:
-        return [f"'{command} release' ends the hold of {plain(health.spec.hold.by, 60)}."]
-    hold = f"'{command} hold --reason TEXT' takes it out of service."
-    match life.state:
-        case State.IN_SERVICE:
-            return [hold]
-        case State.UNCERTIFIED | State.CERTIFYING:
-            return ["It returns by itself when it passes.", hold]
-        case State.QUARANTINED | State.DRAINING:
-            found = [
-                "The controller goes on by itself.",
-                f"'{command} approve' lets it go on where approval is asked.",
-            ]
-            return [*found, f"'{command} release' ends the episode; the node must still pass its tests."]
-        case State.REPAIRING:
-            return [f"'{command} retry' starts the repair again, '{command} retire' gives the node up."]
-        case State.OUT_OF_SERVICE:
-            retry = f"'{command} retry' tries the ladder again after somebody worked on it."
-            return ["A person decides.", retry, f"'{command} retire' gives it up."]
-        case _:
-            assert_never(life.state)
 
 
 def _history(life: Lifecycle, now: datetime) -> tuple[Step, ...]:

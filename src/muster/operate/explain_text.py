@@ -20,6 +20,7 @@ def render(explanation: Explanation) -> str:
     lines += _section("Waits for", explanation.waits_for)
     lines += _section("Next", (explanation.next,))
     lines += _section("Who can change it", explanation.who)
+    lines += _section("Runbooks", explanation.runbooks)
     shown = explanation.history[-HISTORY_SHOWN:]
     left_out = len(explanation.history) - len(shown)
     title = f"History (the last {len(shown)} of {len(explanation.history)} entries)" if left_out else "History"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from muster.errors import BadInputError
 from muster.operate.budget import Usage, allowance
 from muster.operate.draft import selected
+from muster.operate.model import BlockerKind
 from muster.operate.policy import EffectivePolicy
 from muster.resources.certification import Phase
 from muster.resources.fault import Severity
@@ -37,12 +38,14 @@ def fleet_figures(
     states = Counter({state.value: 0 for state in State} | {NEW: 0})
     faults = Counter({severity.value: 0 for severity in Severity})
     certifications = Counter({phase.value: 0 for phase in Phase})
+    blocked = Counter({kind.value: 0 for kind in BlockerKind})
     held = 0
     for node in listed:
         status = node.health.status if node.health is not None else None
         life = status.lifecycle if status is not None else None
         states[life.state.value if life is not None else NEW] += 1
         held += life is not None and life.held
+        blocked.update(sorted({b.kind for b in life.blockers}) if life is not None else ())
         if status is not None and status.observed is not None:
             faults.update(fault.severity.value for fault in status.observed.faults)
     certifications.update(phase.value for phase in phases)
@@ -53,6 +56,7 @@ def fleet_figures(
         certifications=certifications,
         budgets=_budgets(listed, usage),
         queue_depth=queue_depth,
+        blocked=blocked,
     )
 
 

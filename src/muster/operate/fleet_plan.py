@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from muster.operate.batch import BatchPlan, Partner, Waiter, plan_batches
 from muster.operate.budget import Usage
 from muster.operate.certificates import IDLE, REPAIR, counted_digest, staleness
+from muster.operate.correlation.changes import changes_of, findings_of
+from muster.operate.correlation.correlate import correlate
+from muster.operate.correlation.model import NOTHING, Correlations, FleetNode, NodeFinding
 from muster.operate.draft import selected
 from muster.operate.lifecycle import admits
 from muster.operate.model import BlockerKind, NodeView, TestRequest, WavePlan
 from muster.operate.policy import EffectivePolicy
 from muster.operate.waves import Candidate, Outcome, outcome_of, plan_wave
 from muster.resources.fault_policy import DriftAction
-from muster.resources.node_health import Lifecycle, Standing, State
+from muster.resources.node_health import Lifecycle, Observed, Standing, State
 
 STILL_USED = (
     "A certification that no longer counts for the node still uses it; the next one follows when it has ended."
@@ -33,11 +36,18 @@ class PlannedNode:
     policy: EffectivePolicy
     in_test: bool = False
 
+    @property
+    def seen(self) -> Observed | None:
+        """What the agent sees, unless it is about an earlier incarnation of the node."""
+        observed = self.view.observed
+        return observed if observed is not None and observed.node_uid == self.view.uid else None
+
 
 @dataclass(frozen=True)
 class FleetPlan:
     wave: WavePlan
     batches: BatchPlan
+    correlations: Correlations = NOTHING
 
 
 def plan_fleet(nodes: Iterable[PlannedNode], usage: Usage, now: datetime) -> FleetPlan:
@@ -67,22 +77,37 @@ def plan_fleet(nodes: Iterable[PlannedNode], usage: Usage, now: datetime) -> Fle
         now,
         in_service=len(serving),
     )
+    correlations = _correlations(ordered, now)
     occupied = {w.member.name: STILL_USED for w in waiters if w.member.name in used}
     return FleetPlan(
-        wave=plan_wave(candidates, outcomes, usage, now, groups),
+        wave=plan_wave(candidates, outcomes, usage, now, groups, correlations.halted),
         batches=replace(batches, waits={**batches.waits, **occupied}),
+        correlations=correlations,
     )
+
+
+def _correlations(nodes: Sequence[PlannedNode], now: datetime) -> Correlations:
+    """The same finding on many nodes, and what changed before. Costs nothing while no node has a finding."""
+    findings: list[NodeFinding] = []
+    for node in nodes:
+        life, seen = node.view.lifecycle, node.seen
+        faults = (*(seen.faults if seen is not None else ()), *(life.derived if life is not None else ()))
+        if faults and life is not None:
+            findings.extend(findings_of(node.view.name, faults, life.told))
+    if not findings:
+        return NOTHING
+    fleet = {n.view.name: FleetNode(n.view.labels, changes_of(n.view.lifecycle, n.seen, now)) for n in nodes}
+    return correlate({n.view.name: n.policy for n in nodes}, fleet, findings, now)
 
 
 def _candidate(node: PlannedNode, life: Lifecycle, now: datetime) -> Candidate | None:
     certificate = life.certificate
     if life.state is not State.IN_SERVICE or certificate is None or certificate.standing is not Standing.GRACE:
         return None
-    if any(b.kind == BlockerKind.FAULT for b in life.blockers):
+    if any(b.kind in (BlockerKind.FAULT, BlockerKind.CORRELATION) for b in life.blockers):
         return None  # an open fault asks the budget by itself, ahead of every roll-out
     view = node.view
-    observed = view.observed if view.observed is not None and view.observed.node_uid == view.uid else None
-    stale = staleness(certificate, observed, node.policy.drift, now)
+    stale = staleness(certificate, node.seen, node.policy.drift, now)
     if stale is not None and stale.action is not DriftAction.ROLL:
         return None
     return Candidate(
@@ -113,7 +138,10 @@ def _waiter(node: PlannedNode) -> Waiter | None:
         fingerprint=counted_digest(observed.fingerprint),
         boot_id=observed.boot_id,
     )
-    return Waiter(view.member, life.profile, ready_since, request, node.policy.certification)
+    stay = (life.episode.id, life.since)
+    asked = [c for c in view.certifications if c.ended and c.request is not None]
+    earlier = tuple(c.name for c in asked if c.request and (c.request.episode, c.request.since) == stay)
+    return Waiter(view.member, life.profile, ready_since, request, node.policy.certification, earlier)
 
 
 def _partner(node: PlannedNode) -> Partner | None:
@@ -122,8 +150,32 @@ def _partner(node: PlannedNode) -> Partner | None:
     life = view.lifecycle
     if life is None or life.certificate is None or not admits(life.certificate) or life.profile == REPAIR:
         return None
-    waits_only = all(b.kind in (BlockerKind.WAVE, BlockerKind.BUDGET) for b in life.blockers)
+    waits_only = all(b.kind in (BlockerKind.WAVE, BlockerKind.BUDGET, BlockerKind.MAINTENANCE) for b in life.blockers)
     free = not (view.work or view.unschedulable or view.spec.paused or node.in_test)
     if not (waits_only and free and view.ready):
         return None
     return Partner(view.member, life.certificate.standing is Standing.VALID)
+
+
+def waiting_for_budget(nodes: Sequence[PlannedNode]) -> list[str]:
+    """Nodes that would be held if the budget had room, longest waiting first."""
+    waiting = []
+    for node in nodes:
+        life = node.view.lifecycle
+        waits = (BlockerKind.BUDGET, BlockerKind.MAINTENANCE)
+        serving = life is not None and life.state is State.IN_SERVICE
+        since = next((b.since for b in life.blockers if b.kind in waits), None) if life and serving else None
+        if since is not None:
+            waiting.append((since, node.view.name))
+    return [name for _, name in sorted(waiting)]
+
+
+def news(before: FleetPlan, after: FleetPlan) -> list[str]:
+    """Nodes that are told something else now, sorted."""
+    changed: set[str] = set()
+    for old, new in ((before.wave.waits, after.wave.waits), (before.batches.waits, after.batches.waits)):
+        changed.update(name for name in (*old, *new) if old.get(name) != new.get(name))
+    for name in sorted({*before.correlations.by_node, *after.correlations.by_node}):
+        if before.correlations.of(name) != after.correlations.of(name):
+            changed.add(name)
+    return sorted(changed)

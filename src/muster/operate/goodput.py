@@ -23,6 +23,7 @@ CAUSE_LABELS: dict[CauseKind | None, str] = {
     CauseKind.PERSON: "people's holds",
     CauseKind.AGENT_SILENT: "silent agents",
     CauseKind.AGE: "certificates of age",
+    CauseKind.MAINTENANCE: "planned maintenance",
     None: "cause not recorded",
 }
 

@@ -38,7 +38,13 @@ class Trigger(StrEnum):
     REPAIR_STARTED = "repair-started"
     REPAIR_PROVED = "repair-proved"
     REPAIR_FAILED = "repair-failed"
+    REPAIR_CANCELLED = "repair-cancelled"
+    """Called back before it began."""
     LADDER_SPENT = "ladder-spent"
+    MAINTENANCE_HELD = "maintenance-held"
+    """Planned maintenance is due: somebody other than Muster works on the node."""
+    MAINTENANCE_ENDED = "maintenance-ended"
+    """Handed back, cancelled, put off or over: through certification."""
     PERSON_HELD = "person-held"
     HOLD_LIFTED = "hold-lifted"
     """A person's hold ended while the certificate is still good: straight back to work."""
@@ -72,6 +78,14 @@ def _table() -> Mapping[tuple[State, Trigger], State]:
         (s.DRAINING, t.REPAIR_STARTED): s.REPAIRING,
         (s.REPAIRING, t.REPAIR_PROVED): s.UNCERTIFIED,
         (s.REPAIRING, t.REPAIR_FAILED): s.QUARANTINED,
+        (s.REPAIRING, t.REPAIR_CANCELLED): s.QUARANTINED,
+        (s.UNCERTIFIED, t.MAINTENANCE_HELD): s.QUARANTINED,
+        (s.CERTIFYING, t.MAINTENANCE_HELD): s.QUARANTINED,
+        (s.IN_SERVICE, t.MAINTENANCE_HELD): s.QUARANTINED,
+        (s.QUARANTINED, t.MAINTENANCE_HELD): s.QUARANTINED,
+        (s.DRAINING, t.MAINTENANCE_HELD): s.QUARANTINED,
+        (s.QUARANTINED, t.MAINTENANCE_ENDED): s.UNCERTIFIED,
+        (s.DRAINING, t.MAINTENANCE_ENDED): s.UNCERTIFIED,
         (s.QUARANTINED, t.LADDER_SPENT): s.OUT_OF_SERVICE,
         (s.DRAINING, t.LADDER_SPENT): s.OUT_OF_SERVICE,
         (s.UNCERTIFIED, t.PERSON_HELD): s.QUARANTINED,

@@ -8,7 +8,7 @@ from typing import assert_never
 from muster.operate.certificates import grace_ends
 from muster.operate.model import BlockerKind
 from muster.resources.fault_policy import DriftPolicy
-from muster.resources.node_health import Blocker, Lifecycle, State
+from muster.resources.node_health import Blocker, CauseKind, Lifecycle, State
 
 LIMIT = 600
 
@@ -39,11 +39,15 @@ def _stance(node: str, life: Lifecycle, policy: DriftPolicy, takes_work: bool) -
         case State.IN_SERVICE:
             return _serving(life, policy, "Takes work" if takes_work else "In service")
         case State.QUARANTINED:
+            if any(b.kind == BlockerKind.MAINTENANCE for b in life.blockers):
+                return "Handed over for maintenance; it is recertified when it is handed back"
             if any(b.kind == BlockerKind.PERSON for b in life.blockers):
                 return "Held"
-            return f"Held; 'muster node {node} release' or 'retry' sends it to certification"
+            return f"Held; 'muster node {node} release' sends it to certification"
         case State.DRAINING:
-            return "Work leaves the node, then it is repaired"
+            if life.history and life.history[-1].cause.kind is CauseKind.MAINTENANCE:
+                return "Work leaves the node, then it is handed over for maintenance"
+            return "Work leaves the node, then its rule says what follows"
         case State.REPAIRING:
             attempts = life.episode.attempts if life.episode else ()
             rung = f"{attempts[-1].rung} (attempt {attempts[-1].attempt})" if attempts else "the repair"

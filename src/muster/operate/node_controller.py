@@ -1,40 +1,51 @@
 """The node controller: watches, decides node by node, writes, projects. Level-triggered and crash-only.
 
-Decisions are made one after another, so that each sees the budget that the ones before have left. The order of writes
-is fixed: first the lifecycle (the only truth, durable), then its projections and what follows from it. A controller
-that dies in between is continued by the next one, which decides the same from the same state.
+Decisions are made one after another, so that each sees the budget that the ones before have left; they are written
+side by side, and given back to the budget when a write fails. The order of writes of one node is fixed: first the
+lifecycle (the only truth, durable), then its projections and what follows from it. A controller that dies in between
+is continued by the next one, which decides the same from the same state.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from muster.clock import Clock
 from muster.errors import MusterError, UnreachableError
 from muster.kube.api import ApiError, ConflictError, KubeApi, NotFoundError, TooManyRequestsError
-from muster.kube.events import EventKind, EventRecorder, node_reference
+from muster.kube.events import EventRecorder
 from muster.kube.metered import MeteredQueue
+from muster.operate.announce import Announcer, OnTransitions
 from muster.operate.batch import Batch, BatchPlan
-from muster.operate.budget import Disruption, Member, Usage
+from muster.operate.budget import BEGINNING
 from muster.operate.caches import Caches
 from muster.operate.carry_out import NotLeadingError, Writer, always_leading
+from muster.operate.checkpoint_webhook import CheckpointCalls, Post, post
 from muster.operate.decide import decide, decide_departed
-from muster.operate.figures import CountedNode, ended_attempts, fleet_figures
-from muster.operate.fleet_plan import FleetPlan, PlannedNode, plan_fleet
-from muster.operate.fleet_usage import disruptions_of
-from muster.operate.model import BlockerKind, Decision, FleetView, NodeView, Note, WavePlan
+from muster.operate.figures import CountedNode, fleet_figures
+from muster.operate.fleet_plan import FleetPlan, PlannedNode, news, plan_fleet, waiting_for_budget
+from muster.operate.fleet_tally import FleetTally
+from muster.operate.model import (
+    BlockerKind,
+    CallCheckpoint,
+    CheckpointAnswer,
+    Decision,
+    NodeView,
+    WavePlan,
+)
+from muster.operate.outputs.action import Action
 from muster.operate.policy import conditions
 from muster.operate.remedy import DRAIN_RETRY_S
 from muster.operate.together import run_together
 from muster.operate.views import CertificationRecord, NodeRecord
-from muster.plain_text import printable
 from muster.resources.base import CONTROLLER_MANAGER
 from muster.resources.certification import Certification, Phase
-from muster.resources.node_health import Lifecycle, State, Transition
-from muster.telemetry.observer import NEW, ControllerObserver, FleetFigures
+from muster.resources.node_health import NodeHealth, State
+from muster.telemetry.observer import ControllerObserver, FleetFigures
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +53,10 @@ PLAN = "@plan"
 POLICY = "@policy/"
 PLAN_DELAY_S = 1.0
 """Changes of one burst are planned together."""
+PLAN_DELAY_MOST_S = 30.0
+PLAN_PAUSE = 5.0
+"""And the pause before a plan is this many times what the last one took: a plan looks at every node and holds up
+decisions meanwhile, about a tenth of a millisecond for each node."""
 
 WORKERS = 8
 RESYNC_S = 600.0
@@ -62,8 +77,21 @@ class NodeController:
         observer: ControllerObserver | None = None,
         resync_s: float = RESYNC_S,
         workers: int = WORKERS,
+        claims: bool = False,
+        on_transitions: OnTransitions | None = None,
+        on_action: Callable[[Action], None] | None = None,
+        send: Post = post,
+        providers: Collection[str] | None = None,
     ) -> None:
-        """`tell` receives one line for each transition; `still_leading` asks whether the lease is still ours."""
+        """`tell` receives one line for each transition; `still_leading` asks whether the lease is still ours.
+
+        `claims`: look at ResourceClaims for who holds which GPU. `on_transitions` is told of steps that were written
+        (the node's record, None once it is gone; its name; the lifecycle; the new entries of its history),
+        `on_action` of what was done. `send` calls the webhooks of checkpoints.
+        `providers`: names of the repair providers that there are, to warn of a policy that names another; None: not
+        known.
+        """
+        self._providers = providers
         self._observer = observer or ControllerObserver()
         self.synced = False
         """Whether the picture of the cluster was complete once."""
@@ -79,15 +107,20 @@ class NodeController:
             work_changed=self._work_changed,
             heartbeat=self._heartbeat,
             policies_changed=self._policies_changed,
+            claims=claims,
         )
-        self._writer = Writer(api, clock, still_leading)
+        self._writer = Writer(api, clock, still_leading, actor=identity, on_action=on_action)
+        self._calls = CheckpointCalls(clock, self._answered, send)
         self._events = EventRecorder(api, clock=clock, controller="muster-controller", instance=identity)
+        self._announcer = Announcer(tell, self._events, self._observer, self._writer, on_transitions)
         self._turn = asyncio.Lock()
-        self._disruptions: dict[str, tuple[Disruption, ...]] = {}
-        self._members: dict[str, Member] = {}
-        self._labels: dict[str, Mapping[str, str]] = {}
-        self._usage: Usage | None = None
+        self._plan_delay_s = PLAN_DELAY_S
+        self._writing: set[str] = set()
+        """Nodes whose decision is on its way to the API server."""
+        self._all_written = asyncio.Event()
+        self._tally = FleetTally()
         self._plan = FleetPlan(WavePlan(), BatchPlan())
+        self._compared_at = BEGINNING
 
     async def run(self) -> None:
         """Work for ever; cancel it to stop. Raises NotLeadingError when another controller holds the lease."""
@@ -95,10 +128,12 @@ class NodeController:
             await run_together(*self._caches.runs(), self._events.run(), self._lead())
         finally:
             self._queue.close()
+            await self._calls.close()
 
     async def _lead(self) -> None:
         await self._caches.wait_synced()
         self.synced = True
+        self._count_all()
         self._look_at_all()
         await run_together(self._resync(), *(self._work() for _ in range(self._workers)))
 
@@ -108,11 +143,12 @@ class NodeController:
             self._look_at_all()
 
     def _look_at_all(self) -> None:
+        self._caches.prune()
         for name in self._caches.managed():
             self._queue.add(name)
         for policy in self._caches.all_policies():
             self._queue.add(POLICY + policy.metadata.name)
-        self._queue.add_after(PLAN, PLAN_DELAY_S)
+        self._queue.add_after(PLAN, self._plan_delay_s)
 
     async def _work(self) -> NoReturn:
         loop = asyncio.get_running_loop()
@@ -164,39 +200,53 @@ class NodeController:
         async with self._turn:
             record = self._caches.node(name)
             if record is None or name in self._caches.healths.rejected:
-                self._forget(name)
+                self._tally.forget(name)
                 await self._bury(name)
                 return
-            decision = await self._decide(record)
+            view, health = self._caches.view(record), self._caches.health(name)
+            decision = self._decide(view)
+            decided = decision.lifecycle != view.lifecycle
+            if decided:
+                self._writing.add(name)
+        if decided:
+            await self._make_durable(record, view, health, decision)
         for note in decision.notes:
-            self._record(name, note)
+            self._announcer.note(name, note)
         await self._writer.project(record, decision.lifecycle)
         await self._carry_out(record, decision)
         if decision.recheck_at is not None:
             self._queue.add_after(name, (decision.recheck_at - self._clock.now()).total_seconds())
 
-    async def _decide(self, record: NodeRecord) -> Decision:
-        """Decide and make it durable. The caller holds the turn: nobody else spends the budget meanwhile."""
-        view = self._caches.view(record)
-        self._count(view, view.lifecycle)
-        policy = self._caches.policy(record.name, record.labels)
-        decision = decide(view, self._fleet(), policy, self._clock.now())
-        if decision.lifecycle == view.lifecycle:
-            return decision
-        # Every time: a process that was suspended past its lease believes what was so before, of every node alike.
-        await self._writer.fence()
+    def _decide(self, view: NodeView) -> Decision:
+        """Decide, and take what was decided out of the budget. The caller holds the turn: nobody else spends it."""
+        self._tally.count(view, view.lifecycle)
+        fleet = self._tally.view(self._plan, self._compared_at)
+        decision = decide(view, fleet, self._caches.policy(view.name, view.labels), self._clock.now())
+        if decision.lifecycle != view.lifecycle:
+            self._tally.count(view, decision.lifecycle)
+        return decision
+
+    async def _make_durable(
+        self, record: NodeRecord, view: NodeView, health: NodeHealth | None, decision: Decision
+    ) -> None:
+        """Write a decision. Many nodes do so at once: what each takes of the budget is already counted."""
         try:
-            written = await self._writer.lifecycle(record.name, self._caches.health(record.name), decision.lifecycle)
-        except NotFoundError as error:
+            # Every time: a process that was suspended past its lease believes what was so before, of all nodes alike.
+            await self._writer.fence()
+            self._caches.latest.put(await self._writer.lifecycle(record.name, health, decision.lifecycle))
+        except BaseException as error:
+            # Nothing is known of the node but what was so before: its share of the budget is free again.
+            self._tally.count(view, view.lifecycle)
+            if not isinstance(error, NotFoundError):
+                raise
             self._caches.latest.forget(record.name)
             raise ConflictError(404, "NotFound", f"NodeHealth {record.name} is gone") from error
-        self._caches.latest.put(written)
-        self._count(view, decision.lifecycle)
-        self._say(view.name, view.lifecycle, decision.transitions)
-        for attempt in ended_attempts(view.lifecycle, decision.lifecycle):
-            self._observer.repair_ended(attempt.rung, attempt.outcome)
-        self._queue.add_after(PLAN, PLAN_DELAY_S)
-        return decision
+        finally:
+            self._writing.discard(record.name)
+            if not self._writing:
+                self._all_written.set()
+        self._announcer.decided(record, view, decision)
+        self._queue.add_after(PLAN, self._plan_delay_s)
 
     async def _bury(self, name: str) -> None:
         """Say in the NodeHealth of a node that left the cluster that it serves nobody. The caller holds the turn."""
@@ -213,72 +263,76 @@ class NodeController:
         except NotFoundError:
             self._caches.latest.forget(name)  # the NodeHealth is gone too
             return
-        self._say(name, before, after.history[-1:])
+        self._announcer.stepped(None, name, before, after, after.history[-1:])
 
     async def _carry_out(self, record: NodeRecord, decision: Decision) -> None:
         for intent in decision.intents:
+            if isinstance(intent, CallCheckpoint):
+                self._call(intent)
+                continue
             refusal = await self._writer.intent(intent)
-            if refusal is not None and self._caches.refusals.get(refusal.pod_uid) != refusal:
-                self._caches.refusals[refusal.pod_uid] = refusal
+            if refusal is None:
+                continue
+            known = self._caches.refusals.get(refusal.pod_uid)
+            if known is None or known.message != refusal.message:
+                since = known.since if known is not None else refusal.since
+                self._caches.refusals[refusal.pod_uid] = replace(refusal, since=since)
                 self._queue.add(record.name)
-            if refusal is not None:
-                self._queue.add_after(record.name, DRAIN_RETRY_S)
+            self._queue.add_after(record.name, DRAIN_RETRY_S)
 
-    def _fleet(self) -> FleetView:
-        if self._usage is None:
-            self._usage = Usage(
-                members=tuple(self._members[name] for name in sorted(self._members)),
-                disruptions=tuple(d for name in sorted(self._disruptions) for d in self._disruptions[name]),
-            )
-        return FleetView(
-            usage=self._usage,
-            wave=self._plan.wave,
-            batch_waits=self._plan.batches.waits,
-            labels=self._labels,
-        )
+    def _call(self, call: CallCheckpoint) -> None:
+        """Tell the webhook of a checkpoint; its answer brings the node up again."""
+        if self._calls.start(call):
+            for pod in call.pods:
+                message = "told by webhook to save its state"
+                target = f"Pod/{pod.key}"
+                self._writer.tell("checkpoint", target, node=call.node, episode=call.episode, message=message)
 
-    def _count(self, view: NodeView, life: Lifecycle | None) -> None:
-        """Keep the usage of the budget up to date with what is known about one node."""
-        disruptions = disruptions_of(view.member, life) if life is not None else ()
-        self._labels[view.name] = view.labels
-        if self._members.get(view.name) != view.member or self._disruptions.get(view.name, ()) != disruptions:
-            self._members[view.name] = view.member
-            self._disruptions.pop(view.name, None)
-            if disruptions:
-                self._disruptions[view.name] = disruptions
-            self._usage = None
+    def _answered(self, node: str, answers: Sequence[CheckpointAnswer]) -> None:
+        """A webhook said what became of the pods that it was told of."""
+        for answer in answers:
+            self._caches.checkpoints[answer.pod_uid] = answer
+        self._queue.add(node)
 
-    def _forget(self, name: str) -> None:
-        self._labels.pop(name, None)
-        if self._members.pop(name, None) is not None:
-            self._disruptions.pop(name, None)
-            self._usage = None
+    def _count_all(self) -> None:
+        """Before anything is decided: a budget that knows half of the fleet would let too many go."""
+        for name in self._caches.managed():
+            record = self._caches.node(name)
+            if record is not None:
+                view = self._caches.view(record)
+                self._tally.count(view, view.lifecycle)
 
     # The fleet
 
     async def _plan_fleet(self) -> None:
         async with self._turn:
-            now = self._clock.now()
+            while self._writing:  # nothing is planned on decisions that may come to nothing
+                self._all_written.clear()
+                await self._all_written.wait()
+            now, began = self._clock.now(), asyncio.get_running_loop().time()
             nodes = []
             for name in self._caches.managed():
                 record = self._caches.node(name)
                 if record is None:
                     continue
                 view = self._caches.view(record)
-                self._count(view, view.lifecycle)
+                self._tally.count(view, view.lifecycle)
                 nodes.append(PlannedNode(view, self._caches.policy(name, record.labels), self._caches.in_test(name)))
             before = self._plan
-            self._plan = plan_fleet(nodes, self._fleet().usage, now)
+            self._plan = plan_fleet(nodes, self._tally.usage, now)
+            self._compared_at = now
+            took_s = asyncio.get_running_loop().time() - began
+            self._plan_delay_s = min(max(PLAN_DELAY_S, PLAN_PAUSE * took_s), PLAN_DELAY_MOST_S)
             for batch in self._plan.batches.batches:
                 await self._create(batch)
         # Who waits for room in the budget with an open fault comes before those whose turn it merely is.
-        for name in (*_waiting_for_budget(nodes), *self._plan.wave.turn):
+        for name in (*waiting_for_budget(nodes), *self._plan.wave.turn):
             self._queue.add(name)
-        for name in _news(before, self._plan):
+        for name in news(before, self._plan):
             self._queue.add(name)
         for at in (self._plan.wave.recheck_at, self._plan.batches.recheck_at):
             if at is not None:
-                self._queue.add_after(PLAN, max(PLAN_DELAY_S, (at - now).total_seconds()))
+                self._queue.add_after(PLAN, max(self._plan_delay_s, (at - now).total_seconds()))
 
     async def _create(self, batch: Batch) -> None:
         certification = await self._writer.certification(batch)
@@ -292,7 +346,7 @@ class NodeController:
         policy = self._caches.policies.get(name)
         if policy is None:
             return
-        found = conditions(policy, self._clock.now())
+        found = conditions(policy, self._clock.now(), self._providers)
         if found != policy.status.conditions:
             await self._writer.policy_conditions(policy, found)
 
@@ -302,7 +356,7 @@ class NodeController:
         self._queue.add(node)
         if self._plan.batches.waits or self._plan.wave.waits:
             # Whether a node is idle decides about waves and partners.
-            self._queue.add_after(PLAN, PLAN_DELAY_S)
+            self._queue.add_after(PLAN, self._plan_delay_s)
 
     def _heartbeat(self, node: str) -> None:
         """A heartbeat matters only to a node that waits for one."""
@@ -329,22 +383,8 @@ class NodeController:
                 policy = self._caches.policy(name, record.labels)
                 nodes.append(CountedNode(name, record.labels, self._caches.health(name), policy))
         phases = [c.phase for c in self._caches.certifications.items().values()]
-        return fleet_figures(nodes, self._fleet().usage, phases, len(self._queue))
-
-    def _say(self, name: str, before: Lifecycle | None, transitions: tuple[Transition, ...]) -> None:
-        state = before.state.value if before is not None else "(new)"
-        for entry in transitions:
-            known = NEW if before is None and entry is transitions[0] else state
-            self._observer.transition(known, entry.state.value, entry.cause.kind.value)
-            self._tell(
-                f"{entry.at:%Y-%m-%dT%H:%M:%SZ} node {name}: {state} -> {entry.state.value} "
-                f"({entry.cause.kind.value}: {printable(entry.cause.message or entry.cause.name)})"
-            )
-            state = entry.state.value
-
-    def _record(self, name: str, note: Note) -> None:
-        kind = EventKind.WARNING if note.warning else EventKind.NORMAL
-        self._events.record(node_reference(name), note.reason, "Lifecycle", printable(note.message), kind)
+        counted = fleet_figures(nodes, self._tally.usage, phases, len(self._queue))
+        return replace(counted, correlations=len(self._plan.correlations.all()))
 
 
 def _as_record(certification: Certification, batch: Batch) -> CertificationRecord:
@@ -355,22 +395,3 @@ def _as_record(certification: Certification, batch: Batch) -> CertificationRecor
         phase=Phase.PENDING,
         requests=dict(batch.requests),
     )
-
-
-def _waiting_for_budget(nodes: Sequence[PlannedNode]) -> list[str]:
-    """Nodes that would be held if the budget had room, longest waiting first."""
-    waiting = []
-    for node in nodes:
-        life = node.view.lifecycle
-        since = next((b.since for b in life.blockers if b.kind == BlockerKind.BUDGET), None) if life else None
-        if since is not None:
-            waiting.append((since, node.view.name))
-    return [name for _, name in sorted(waiting)]
-
-
-def _news(before: FleetPlan, after: FleetPlan) -> list[str]:
-    """Nodes that are told something else now, sorted."""
-    changed: set[str] = set()
-    for old, new in ((before.wave.waits, after.wave.waits), (before.batches.waits, after.batches.waits)):
-        changed.update(name for name in (*old, *new) if old.get(name) != new.get(name))
-    return sorted(changed)

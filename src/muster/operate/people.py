@@ -6,10 +6,12 @@ from typing import assert_never
 
 from muster.operate.certificates import BRINGUP, REPAIR, staleness
 from muster.operate.draft import Draft
-from muster.operate.episode import UNCORDON, open_episode
+from muster.operate.episode import UNCORDON, open_attempt, open_episode
 from muster.operate.lifecycle import Trigger, admits
+from muster.operate.maintenance import deferral_of
 from muster.operate.model import BlockerKind
 from muster.resources.node_health import Cause, CauseKind, Decision, State, Verb
+from muster.resources.repair import RepairPhase
 
 HOLD = "hold"
 """Name of the cause of a person's hold; decisions are named by their verb. The message names the person."""
@@ -18,6 +20,11 @@ HOLD = "hold"
 def hear(d: Draft) -> None:
     """Take in what people did since the last decision."""
     _notice_uncordon(d)
+    obey(d)
+
+
+def obey(d: Draft) -> None:
+    """Act on a decision that was not acted on yet, as far as the state allows."""
     decision = d.node.spec.decision
     if decision is None or not decision.id or decision.id == d.life.decision_seen:
         return
@@ -28,6 +35,8 @@ def hear(d: Draft) -> None:
             done = _retry(d, decision)
         case Verb.RETIRE:
             done = _retire(d, decision)
+        case Verb.DEFER:
+            done = _defer(d, decision)
         case Verb.APPROVE:
             done = False  # used up where the budget grants, see `settle_approval`
         case _:
@@ -41,7 +50,7 @@ def settle_approval(d: Draft) -> None:
     decision = d.node.spec.decision
     if decision is None or not d.approving:
         return
-    waiting = any(b.kind in (BlockerKind.BUDGET, BlockerKind.WAVE) for b in d.blockers)
+    waiting = any(b.kind in (BlockerKind.BUDGET, BlockerKind.WAVE, BlockerKind.MAINTENANCE) for b in d.blockers)
     if d.approval_used or not waiting:
         acknowledge(d, decision)
         if not d.approval_used:
@@ -63,6 +72,7 @@ def return_from_hold(d: Draft, cause: Cause) -> None:
         d.update(episode=None, cordon=False, profile="", certification="")
         return
     d.take(Trigger.RELEASED, cause)
+    d.update(earlier=())
     profile = stale.profile if stale else life.profile or REPAIR
     d.update(cordon=False, certification="", profile=profile)
 
@@ -82,11 +92,16 @@ def _release(d: Draft, decision: Decision) -> bool:
     cause = _cause(decision)
     match d.life.state:
         case State.REPAIRING:
-            # A repair in the provider's hands cannot be called back; certifying a node while it reboots would fail.
-            d.note("ReleaseWaits", f"{_said(decision)} It waits for the running repair to end.")
+            # One that has begun cannot be called back, and certifying a node while it reboots would fail. One that
+            # has not is called back by `remedy.repairing`; the release is heard again when it has ended.
+            if _begun(d):
+                d.note("ReleaseWaits", f"{_said(decision)} It waits for the running repair to end.")
             return False
         case State.QUARANTINED | State.DRAINING if d.node.spec.hold is not None:
             d.note("HoldStands", f"{_said(decision)} The hold in the spec stands; remove it to let the node go.")
+        case State.QUARANTINED | State.DRAINING if d.maintained is not None:
+            name = d.maintained.name
+            d.note("HoldStands", f"{_said(decision)} Maintenance {name} stands; hand the node back or cancel it.")
         case State.QUARANTINED:
             return_from_hold(d, cause)
         case State.DRAINING | State.OUT_OF_SERVICE:
@@ -103,7 +118,7 @@ def _retry(d: Draft, decision: Decision) -> bool:
     match d.life.state:
         case State.OUT_OF_SERVICE:
             _start_over(d, cause)
-        case State.QUARANTINED if not d.disqualifying and d.node.spec.hold is None:
+        case State.QUARANTINED if not d.disqualifying and d.node.spec.hold is None and d.maintained is None:
             d.take(Trigger.RELEASED, cause)
             d.update(cordon=False, profile=d.life.profile or REPAIR)
         case State.QUARANTINED | State.DRAINING | State.UNCERTIFIED:
@@ -113,6 +128,42 @@ def _retry(d: Draft, decision: Decision) -> bool:
         case _:
             assert_never(d.life.state)
     return True
+
+
+def _defer(d: Draft, decision: Decision) -> bool:
+    """Put planned maintenance off, as far as whoever declared it allows."""
+    notices = d.observed.notices if d.observed is not None else ()
+    answer = deferral_of(
+        d.node,
+        d.node.maintenances,
+        notices,
+        d.policy.maintenance,
+        decision,
+        d.now,
+        out_since=d.handed_over_since,
+    )
+    if answer.until is None:
+        d.note("DeferNotPossible", answer.message, warning=True)
+        return True
+    d.update(deferred_until=answer.until)
+    d.record(Cause(kind=CauseKind.PERSON, name=decision.verb.value, message=answer.message))
+    return True
+
+
+def wants_out(d: Draft) -> str:
+    """The words of a person who released or retired the node and was not heard yet; empty when there is none."""
+    decision = d.node.spec.decision
+    if decision is None or not decision.id or decision.id == d.life.decision_seen:
+        return ""
+    return _said(decision) if decision.verb in (Verb.RELEASE, Verb.RETIRE) else ""
+
+
+def _begun(d: Draft) -> bool:
+    attempt = open_attempt(d.life.episode)
+    repair = next((r for r in d.node.repairs if attempt is not None and r.metadata.name == attempt.repair), None)
+    return repair is not None and (
+        repair.status.phase is not RepairPhase.PENDING or repair.status.started_at is not None
+    )
 
 
 def _retire(d: Draft, decision: Decision) -> bool:
@@ -130,7 +181,9 @@ def _retire(d: Draft, decision: Decision) -> bool:
 def _start_over(d: Draft, cause: Cause) -> None:
     """Back to certification in a new episode: the ladder begins anew."""
     profile = d.life.profile if d.life.profile == BRINGUP else REPAIR
-    d.update(episode=open_episode(d.node.name, d.node.uid, cause, d.now), cordon=False, profile=profile)
+    # A person worked on it or knows better: what was tried before says nothing any more.
+    episode = open_episode(d.node.name, d.node.uid, cause, d.now)
+    d.update(episode=episode, cordon=False, profile=profile, earlier=())
     d.take(Trigger.RELEASED, cause)
 
 

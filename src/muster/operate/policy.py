@@ -8,44 +8,49 @@ rule of theirs does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from importlib import resources
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 
 from muster import yamlio
 from muster.errors import BadInputError
 from muster.moments import after
-from muster.operate.budget import allowance
-from muster.operate.rules import compile_rule, holds, variables
-from muster.resources.base import Condition, ConditionStatus, from_object
+from muster.operate.correlation.model import Correlated
+from muster.operate.patterns.history import History
+from muster.operate.policy_problems import problems as problems
+from muster.operate.policy_problems import warnings
+from muster.operate.rules import holds, variables
+from muster.resources.base import Condition, ConditionStatus, Model, from_object
 from muster.resources.fault import Fault, Hint, Severity
 from muster.resources.fault_policy import (
+    AGENT_SILENT_S,
+    NOBODY,
     Budget,
     CertificationPolicy,
+    Correlation,
     Disposition,
     Drain,
+    DrainScope,
     DriftPolicy,
     FaultPolicy,
-    FaultPolicySpec,
     LadderStep,
+    MaintenancePolicy,
+    Pattern,
     Rule,
 )
 from muster.resources.node_health import CauseKind
 from muster.resources.repair import Rung
 
-MAX_RULES = 200
-MAX_LADDER_STEPS = 10
-MAX_ATTEMPTS = 10
-MAX_SECONDS = 10 * 365 * 24 * 3600
-"""Ten years: whoever means longer has most likely mistaken the unit."""
 VALID_CONDITION = "Valid"
 MILDEST_FIRST = tuple(Disposition)
 """Dispositions, mildest first."""
+SECTIONS = ("budget", "drain", "drift", "certification", "maintenance", "repair_provider")
+"""Parts of a policy that come whole from the first policy that has them."""
 
 TICKET_ONLY = (LadderStep(rung=Rung.TICKET),)
 RESET_LADDER = (
@@ -64,7 +69,8 @@ class Judgement:
 
     `rule` is empty when no rule matched (then `observe`). `due` tells whether the disposition applies yet; before
     that, `due_at` says from when on. `ladder` is empty unless the disposition is `repair`. `skipped` names rules that
-    could not be evaluated, each with its reason.
+    could not be evaluated, each with its reason. `capped_by` names the correlation that holds automation back and
+    says why; the rule alone would have led further.
     """
 
     rule: str
@@ -73,6 +79,10 @@ class Judgement:
     due: bool
     due_at: datetime
     skipped: tuple[str, ...] = ()
+    scope: DrainScope = DrainScope.AUTO
+    no_execute: bool = False
+    cordon: bool = False
+    capped_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,17 +97,32 @@ class EffectivePolicy:
     drift: DriftPolicy = field(default_factory=DriftPolicy)
     certification: CertificationPolicy = field(default_factory=CertificationPolicy)
     repair_provider: str = ""
-    agent_silent_s: int = 300
+    agent_silent_s: int = AGENT_SILENT_S
     sources: tuple[str, ...] = ()
+    patterns: tuple[Pattern, ...] = ()
+    correlations: tuple[Correlation, ...] = ()
+    providers: Mapping[str, str] = field(default_factory=dict)
+    """Rung -> provider, where a rung is carried out by another than `repair_provider`."""
+    maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """`rule/<name>`, `pattern/<name>`, `correlation/<name>`, section -> the policy that it came from."""
 
     @property
     def repairs(self) -> bool:
         """Whether repairs are on. Off: every ladder is the one step `ticket`, a person is asked."""
-        return bool(self.repair_provider)
+        return bool(self.repair_provider or self.providers)
+
+    def provider_of(self, step: LadderStep) -> str:
+        """Who carries out `step`; empty: nobody."""
+        return step.provider or self.providers.get(step.rung.value, "") or self.repair_provider
+
+    def feasible(self, ladder: Sequence[LadderStep]) -> tuple[LadderStep, ...]:
+        """The steps of `ladder` that somebody carries out; a person stands at the end where nobody does."""
+        return tuple(s for s in ladder if s.rung is Rung.TICKET or self.provider_of(s)) or TICKET_ONLY
 
     def ladder_for(self, cause: CauseKind) -> tuple[LadderStep, ...]:
         """The ladder of an episode that no rule of the policy brought about."""
-        return default_ladder(cause) if self.repairs else TICKET_ONLY
+        return self.feasible(default_ladder(cause))
 
 
 def default_ladder(cause: CauseKind) -> tuple[LadderStep, ...]:
@@ -109,7 +134,7 @@ def default_ladder(cause: CauseKind) -> tuple[LadderStep, ...]:
             return RESET_LADDER
         case CauseKind.AGENT_SILENT:
             return REBOOT_LADDER
-        case CauseKind.PERSON:
+        case CauseKind.PERSON | CauseKind.MAINTENANCE:
             return TICKET_ONLY
         case _:
             assert_never(cause)
@@ -135,20 +160,29 @@ def effective_policy(policies: Iterable[FaultPolicy], labels: Mapping[str, str])
 
 
 def judge(
-    policy: EffectivePolicy, fault: Fault, node_labels: Mapping[str, str], now: datetime, *, node_name: str = ""
+    policy: EffectivePolicy,
+    fault: Fault,
+    node_labels: Mapping[str, str],
+    now: datetime,
+    *,
+    node_name: str = "",
+    history: History | None = None,
+    correlated: Mapping[str, Correlated] | None = None,
 ) -> Judgement:
     """What `policy` says about `fault` on a node with `node_labels`: the first rule that is true decides.
 
     A fault of unknown severity never leads beyond `condition`, whatever the rule says: unknown reports, it does not
-    act. `node_name` defaults to the hostname label.
+    act. A correlation caps what the rule says. `node_name` defaults to the hostname label; `history` to the fault
+    alone; `correlated` maps fault keys and kinds (`xid/79`) to what holds automation back.
     """
     name = node_name or node_labels.get("kubernetes.io/hostname", "")
-    values = variables(fault, name, node_labels, now)
+    values = variables(fault, name, node_labels, now, history)
     skipped: list[str] = []
     for rule in policy.rules:
         answer = holds(rule.when, values)
         if answer is True:
-            return _judgement(policy, rule, fault, now, tuple(skipped))
+            judgement = _judgement(policy, rule, fault, now, tuple(skipped))
+            return _capped(judgement, fault, correlated) if correlated else judgement
         if answer is not False:
             skipped.append(f"Rule {rule.name} was skipped: {answer}.")
     return Judgement("", Disposition.OBSERVE, (), True, fault.first_seen, tuple(skipped))
@@ -159,22 +193,50 @@ def _judgement(
 ) -> Judgement:
     disposition = rule.disposition
     if fault.severity is Severity.UNKNOWN:
-        disposition = min(disposition, Disposition.CONDITION, key=MILDEST_FIRST.index)
+        disposition = _milder(disposition, Disposition.CONDITION)
     ladder: tuple[LadderStep, ...] = ()
     if disposition is Disposition.REPAIR:
-        ladder = (rule.ladder or ladder_for_hint(fault.hint)) if policy.repairs else TICKET_ONLY
+        ladder = policy.feasible(rule.ladder or ladder_for_hint(fault.hint))
     due_at = after(fault.first_seen, rule.grace_s)
-    return Judgement(rule.name, disposition, ladder, now >= due_at, due_at, skipped)
+    return Judgement(
+        rule=rule.name,
+        disposition=disposition,
+        ladder=ladder,
+        due=now >= due_at,
+        due_at=due_at,
+        skipped=skipped,
+        scope=rule.scope,
+        no_execute=rule.no_execute,
+        cordon=rule.cordon,
+    )
 
 
-def problems(policy: FaultPolicy) -> tuple[str, ...]:
-    """Why `policy` cannot be in force: one sentence each, empty when it can."""
-    return _problems_of(msgspec.json.encode((policy.metadata.name, policy.spec)))
+def _capped(judgement: Judgement, fault: Fault, correlated: Mapping[str, Correlated]) -> Judgement:
+    """The judgement with the mildest of what its rule says and what correlations allow."""
+    for key in (fault.key(), f"{fault.check}/{fault.code}"):
+        cap = correlated.get(key)
+        if cap is not None and _milder(judgement.disposition, cap.disposition) is not judgement.disposition:
+            judgement = replace(
+                judgement,
+                disposition=cap.disposition,
+                ladder=(),
+                no_execute=False,
+                capped_by=f"{cap.correlation}: {cap.message}",
+            )
+    return judgement
 
 
-def conditions(policy: FaultPolicy, now: datetime) -> tuple[Condition, ...]:
-    """The conditions to publish in the policy's status. The transition time is kept while the status stays."""
+def _milder(one: Disposition, other: Disposition) -> Disposition:
+    return min(one, other, key=MILDEST_FIRST.index)
+
+
+def conditions(policy: FaultPolicy, now: datetime, providers: Collection[str] | None = None) -> tuple[Condition, ...]:
+    """The conditions to publish in the policy's status. The transition time is kept while the status stays.
+
+    `providers`: names of those that the controller has; None: not known.
+    """
     found = problems(policy)
+    fine = " ".join(("Every rule compiles; the policy is in force.", *warnings(policy, providers)))
     status = ConditionStatus.FALSE if found else ConditionStatus.TRUE
     old = next((c for c in policy.status.conditions if c.type == VALID_CONDITION), None)
     return (
@@ -182,81 +244,10 @@ def conditions(policy: FaultPolicy, now: datetime) -> tuple[Condition, ...]:
             type=VALID_CONDITION,
             status=status,
             reason="Invalid" if found else "InForce",
-            message=" ".join(found)[:1024] if found else "Every rule compiles; the policy is in force.",
+            message=(" ".join(found) if found else fine)[:1024],
             last_transition_time=old.last_transition_time if old and old.status is status else now,
         ),
     )
-
-
-@lru_cache(maxsize=256)
-def _problems_of(encoded: bytes) -> tuple[str, ...]:
-    # Keyed by content: every decision asks, and policies change rarely.
-    name, spec = msgspec.json.decode(encoded, type=tuple[str, FaultPolicySpec])
-    return tuple(_find_problems(name, spec))
-
-
-def _find_problems(name: str, spec: FaultPolicySpec) -> list[str]:
-    found: list[str] = []
-    if len(spec.rules) > MAX_RULES:
-        found.append(f"FaultPolicy {name} has {len(spec.rules)} rules; at most {MAX_RULES} are accepted.")
-    seen: list[str] = []
-    for rule in spec.rules[:MAX_RULES]:
-        where = f"Rule {rule.name or '(without a name)'} of FaultPolicy {name}"
-        if not rule.name or rule.name in seen:
-            found.append(f"{where} needs a name of its own.")
-        seen.append(rule.name)
-        program = compile_rule(rule.when)
-        if program.problem:
-            found.append(f"{where} does not compile: {program.problem}.")
-        if not 0 <= rule.grace_s <= MAX_SECONDS:
-            found.append(f"{where} has a grace of {rule.grace_s} s; give 0 to {MAX_SECONDS} s.")
-        found.extend(f"{where} {clause}" for clause in _ladder_problems(rule.ladder))
-    if spec.budget is not None:
-        found.extend(_budget_problems(name, spec.budget))
-    found.extend(
-        f"FaultPolicy {name} has {field} {seconds}; give at most {MAX_SECONDS} s."
-        for field, seconds in _durations(spec)
-        if seconds > MAX_SECONDS
-    )
-    return found
-
-
-def _durations(spec: FaultPolicySpec) -> list[tuple[str, int]]:
-    """The durations outside of rules, named as people write them."""
-    found = [("agentSilentS", spec.agent_silent_s)]
-    if spec.budget is not None:
-        found.append(("budget.windowS", spec.budget.window_s))
-    if spec.drain is not None:
-        found.append(("drain.deadlineS", spec.drain.deadline_s))
-    if spec.drift is not None:
-        found.append(("drift.maxGraceS", spec.drift.max_grace_s))
-    if spec.certification is not None:
-        found.append(("certification.batchWaitS", spec.certification.batch_wait_s))
-    return found
-
-
-def _ladder_problems(ladder: Sequence[LadderStep]) -> list[str]:
-    if len(ladder) > MAX_LADDER_STEPS:
-        return [f"has {len(ladder)} ladder steps; at most {MAX_LADDER_STEPS} are accepted."]
-    found = []
-    for step in ladder:
-        if not 1 <= step.attempts <= MAX_ATTEMPTS:
-            found.append(f"tries {step.rung.value} {step.attempts} times; give 1 to {MAX_ATTEMPTS} attempts.")
-        if not 0 < step.timeout_s <= MAX_SECONDS:
-            found.append(f"gives {step.rung.value} {step.timeout_s} s; give a timeout of 1 to {MAX_SECONDS} s.")
-    return found
-
-
-def _budget_problems(name: str, budget: Budget) -> list[str]:
-    found = []
-    for amount in (budget.max_disrupted, budget.max_disrupted_per_domain):
-        try:
-            allowance(amount, 100)
-        except BadInputError as error:
-            found.append(f"FaultPolicy {name}: {error}")
-    if budget.window_s <= 0 or budget.max_new_per_window < 0:
-        found.append(f"FaultPolicy {name} needs a budget window above 0 s and a count from 0 on.")
-    return found
 
 
 def _ranked(policies: Iterable[FaultPolicy]) -> list[FaultPolicy]:
@@ -268,11 +259,32 @@ def _selects(policy: FaultPolicy, labels: Mapping[str, str]) -> bool:
 
 
 def _merge(chosen: Sequence[FaultPolicy]) -> EffectivePolicy:
+    origins: dict[str, str] = {}
     rules: dict[str, Rule] = {}
+    patterns: dict[str, Pattern] = {}
+    correlations: dict[str, Correlation] = {}
+    providers: dict[str, str] = {}
     for policy in chosen:
+        by = policy.metadata.name
         for rule in policy.spec.rules:
             rules.setdefault(rule.name, rule)
+            origins.setdefault(f"rule/{rule.name}", by)
+        for pattern in policy.spec.patterns:
+            patterns.setdefault(pattern.name, pattern)
+            origins.setdefault(f"pattern/{pattern.name}", by)
+        for correlation in policy.spec.correlations:
+            correlations.setdefault(correlation.name, correlation)
+            origins.setdefault(f"correlation/{correlation.name}", by)
+        for rung, provider in policy.spec.providers.items():
+            providers.setdefault(rung, provider)
+        for section in SECTIONS:
+            if getattr(policy.spec, section):
+                origins.setdefault(section, by)
     specs = [p.spec for p in chosen]
+    provider = next((s.repair_provider for s in specs if s.repair_provider), "")
+    if provider == NOBODY:
+        provider, providers = "", {}
+        rules = {name: _without_providers(rule) for name, rule in rules.items()}
     with_budget = next((s for s in specs if s.budget is not None), None)
     return EffectivePolicy(
         rules=tuple(rules.values()),
@@ -281,10 +293,20 @@ def _merge(chosen: Sequence[FaultPolicy]) -> EffectivePolicy:
         drain=next((s.drain for s in specs if s.drain is not None), Drain()),
         drift=next((s.drift for s in specs if s.drift is not None), DriftPolicy()),
         certification=next((s.certification for s in specs if s.certification is not None), CertificationPolicy()),
-        repair_provider=next((s.repair_provider for s in specs if s.repair_provider), ""),
-        agent_silent_s=specs[0].agent_silent_s,
+        repair_provider=provider,
+        agent_silent_s=next((s.agent_silent_s for s in specs if s.agent_silent_s is not None), AGENT_SILENT_S),
         sources=tuple(p.metadata.name for p in chosen),
+        patterns=tuple(patterns.values()),
+        correlations=tuple(correlations.values()),
+        providers=dict(sorted(providers.items())),
+        maintenance=next((s.maintenance for s in specs if s.maintenance is not None), MaintenancePolicy()),
+        origins=origins,
     )
+
+
+def _without_providers(rule: Rule) -> Rule:
+    steps = tuple(msgspec.structs.replace(step, provider="") for step in rule.ladder)
+    return msgspec.structs.replace(rule, ladder=steps)
 
 
 def with_provider(policy: FaultPolicy, provider: str) -> FaultPolicy:
@@ -294,10 +316,29 @@ def with_provider(policy: FaultPolicy, provider: str) -> FaultPolicy:
 
 @lru_cache(maxsize=8)
 def load_shipped(name: str) -> FaultPolicy:
-    """A policy that comes with Muster: `safe-default` or `full-automation`."""
+    """A policy that comes with Muster, one of SHIPPED, with the patterns and correlations that come with it."""
+    if name not in SHIPPED:
+        raise BadInputError(f"No policy {name[:60]} comes with Muster; there are {', '.join(SHIPPED)}.")
+    policy = from_object(FaultPolicy, _data(name))
+    history = msgspec.convert(_data("patterns"), _OverHistory, strict=True)
+    spec = msgspec.structs.replace(policy.spec, patterns=history.patterns, correlations=history.correlations)
+    return msgspec.structs.replace(policy, spec=spec)
+
+
+class _OverHistory(Model, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of `data/patterns.yaml`."""
+
+    patterns: tuple[Pattern, ...]
+    correlations: tuple[Correlation, ...]
+
+
+def _data(name: str) -> dict[str, Any]:
     source = resources.files("muster.operate") / "data" / f"{name}.yaml"
-    return from_object(FaultPolicy, yamlio.loads(source.read_text(), source.name))
+    loaded: dict[str, Any] = yamlio.loads(source.read_text(), source.name)
+    return loaded
 
 
+SHIPPED = ("safe-default", "full-automation", "observe-only")
 SAFE_DEFAULT = load_shipped("safe-default")
 FULL_AUTOMATION = load_shipped("full-automation")
+OBSERVE_ONLY = load_shipped("observe-only")

@@ -32,12 +32,18 @@ def taints(life: Lifecycle, present: Sequence[Taint]) -> list[Taint]:
 
     A hold that is there keeps its place: others add their taints behind it, and order alone is nothing to write.
     """
-    hold = {"key": HOLD_TAINT, "value": life.hold_reason, "effect": "NoSchedule"}
+    hold = [{"key": HOLD_TAINT, "value": life.hold_reason, "effect": "NoSchedule"}]
+    if life.no_execute:
+        hold.append({"key": HOLD_TAINT, "value": life.hold_reason, "effect": "NoExecute"})
     place = next((n for n, t in enumerate(present) if t.get("key") == HOLD_TAINT), len(present))
     before, after = (
         [dict(t) for t in part if t.get("key") != HOLD_TAINT] for part in (present[:place], present[place:])
     )
-    return [*before, *([hold] if life.held else []), *after]
+    # The server adds the time to a taint that evicts; it is no difference.
+    present_ours = [dict(t) for t in present if t.get("key") == HOLD_TAINT]
+    if life.held and [{k: v for k, v in t.items() if k != "timeAdded"} for t in present_ours] == hold:
+        hold = present_ours
+    return [*before, *(hold if life.held else []), *after]
 
 
 def labels(life: Lifecycle) -> dict[str, str]:

@@ -22,7 +22,7 @@ CLAIM_MARGIN_S = 120
 """How much longer than its own time limit a repair may take to report."""
 
 REBOOTING = (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE)
-"""Rungs after which the boot ID must have changed."""
+"""Rungs after which the boot ID must have changed. A reset of a GPU or of its driver needs no boot."""
 
 
 class ProofState(StrEnum):
@@ -30,6 +30,7 @@ class ProofState(StrEnum):
     PROVED = "proved"
     FAILED = "failed"
     TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ def judge_repair(attempt: RungAttempt, repair: Repair | None, evidence: Evidence
         case RepairPhase.FAILED:
             said = repair.status.message or "no reason given"
             return Proof(ProofState.FAILED, f"{attempt.rung} failed: {said[:200]}")
+        case RepairPhase.CANCELLED:
+            return Proof(ProofState.CANCELLED, f"{attempt.rung} was called back before it began")
         case RepairPhase.DONE:
             return _effect(attempt, repair, evidence, now)
         case _:
@@ -69,7 +72,11 @@ def judge_repair(attempt: RungAttempt, repair: Repair | None, evidence: Evidence
 
 
 def _claim_outstanding(attempt: RungAttempt, repair: Repair, now: datetime) -> Proof:
-    deadline = after(attempt.at, repair.spec.timeout_s + CLAIM_MARGIN_S)
+    limit_s = repair.spec.timeout_s + CLAIM_MARGIN_S
+    # One that had to wait for another repair of the node has its own time from its beginning, which lies before
+    # `latest`, whatever its status says: a repair that has not begun by then is given up.
+    latest, began = after(attempt.at, limit_s), repair.status.started_at or attempt.at
+    deadline = after(min(max(began, attempt.at), latest), limit_s)
     if now >= deadline:
         message = f"{attempt.rung} did not finish within {repair.spec.timeout_s} s"
         return Proof(ProofState.TIMEOUT, message)
@@ -77,7 +84,7 @@ def _claim_outstanding(attempt: RungAttempt, repair: Repair, now: datetime) -> P
 
 
 def _effect(attempt: RungAttempt, repair: Repair, evidence: Evidence, now: datetime) -> Proof:
-    finished = repair.status.finished_at or attempt.at
+    finished = _finished(attempt, repair, now)
     rung = Rung(attempt.rung)
     missing = _missing(rung, repair, finished, evidence)
     if not missing:
@@ -92,6 +99,14 @@ def _effect(attempt: RungAttempt, repair: Repair, evidence: Evidence, now: datet
     return Proof(ProofState.WAITING, f"Proof of {attempt.rung} is outstanding: {missing}.", deadline)
 
 
+def _finished(attempt: RungAttempt, repair: Repair, now: datetime) -> datetime:
+    """When the provider ended, by its own clock: not before it was asked, and not in a future without end."""
+    told = repair.status.finished_at or attempt.at
+    if told > now:
+        told = min(told, after(attempt.at, repair.spec.timeout_s + CLAIM_MARGIN_S))
+    return max(told, attempt.at)
+
+
 def _missing(rung: Rung, repair: Repair, finished: datetime, evidence: Evidence) -> str:
     """What of the proof is not there yet; empty when it is complete."""
     observed = evidence.observed
@@ -101,6 +116,9 @@ def _missing(rung: Rung, repair: Repair, finished: datetime, evidence: Evidence)
         return "the boot ID before it is not known"
     if rung in REBOOTING and observed.boot_id == repair.spec.boot_id_before:
         return "the boot ID has not changed"
+    still = sorted(gpus_of(observed) & set(repair.spec.gpu_uuids)) if rung is Rung.REPLACE else []
+    if still:
+        return f"GPU {still[0]}, which was to be replaced, is still there"
     # The content of an observation keeps its time while it stays equal; the heartbeat shows that it still holds.
     fresh = max(observed.observed_at, evidence.agent_seen or observed.observed_at)
     if fresh < finished:
@@ -112,5 +130,14 @@ def _missing(rung: Rung, repair: Repair, finished: datetime, evidence: Evidence)
     return ""
 
 
+def gpus_of(observed: Observed) -> frozenset[str]:
+    """UUIDs of the GPUs that the node has, as its agent tells."""
+    listed = frozenset(gpu.uuid for gpu in observed.gpus)
+    readings = observed.fingerprint.readings
+    return listed or frozenset(r.value for r in readings if r.name.startswith("gpu.") and r.name.endswith(".uuid"))
+
+
 def _seen(rung: Rung) -> str:
+    if rung is Rung.REPLACE:
+        return "the GPUs at fault are gone, new boot ID and a fresh clean observation"
     return "new boot ID and a fresh clean observation" if rung in REBOOTING else "a fresh clean observation"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from muster.operate import handover
 from muster.operate.budget import Wait
 from muster.operate.certificates import (
     REPAIR,
@@ -12,7 +13,8 @@ from muster.operate.certificates import (
     restored,
     staleness,
 )
-from muster.operate.draft import Draft
+from muster.operate.correlation.changes import by_new_agent
+from muster.operate.draft import COMPARED_SOON, Draft
 from muster.operate.episode import open_episode
 from muster.operate.lifecycle import Trigger, admits
 from muster.operate.model import BlockerKind
@@ -36,8 +38,13 @@ def in_service(d: Draft) -> None:
     if d.disqualifying:
         _faulty(d, certificate)
         return
+    if handover.leave_service(d):
+        return
+    _say_held_back(d)
     stale = staleness(certificate, d.observed, d.policy.drift, d.now)
     if stale is None and certificate.standing is Standing.GRACE and d.life.profile == REPAIR:
+        if d.held_back:
+            return  # it works on under the grace that began with the finding
         stale = _had_fault(certificate)
     if stale is not None:
         _stale(d, certificate, stale)
@@ -48,10 +55,22 @@ def in_service(d: Draft) -> None:
     _look(d, certificate)
 
 
+def _say_held_back(d: Draft) -> None:
+    """A finding that many nodes have: the node works on, and people are told why nothing is done."""
+    for held in d.held_back[:1]:
+        text = f"{held.sentence()}. {held.judgement.capped_by}"
+        if d.block(BlockerKind.CORRELATION, text):
+            d.note("AutomationHeldBack", text, warning=True)
+
+
 def _faulty(d: Draft, certificate: Certificate) -> None:
     """A disqualifying fault: hold the node as soon as the budget allows."""
     worst = d.disqualifying[0]
     cause = worst.cause()
+    if (d.shares_a_finding or by_new_agent(d.life, d.now)) and d.uncompared:
+        d.block(BlockerKind.CORRELATION, COMPARED_SOON)
+        d.block(BlockerKind.FAULT, f"Fault {worst.fault.key()} is open and the node still takes work.")
+        return
     why_not = _why_not_now(d, certificate, turn="")
     if why_not is None:
         d.leave_service(cause, REPAIR)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from muster.operate import handover, repairs
 from muster.operate.certificates import (
     BRINGUP,
     REPAIR,
@@ -13,7 +14,7 @@ from muster.operate.certificates import (
 )
 from muster.operate.draft import Draft
 from muster.operate.drain import drain_step
-from muster.operate.episode import NO_PARTNER, AttemptOutcome, end_attempt, inconclusive
+from muster.operate.episode import NO_PARTNER, AttemptOutcome, end_attempt, inconclusive, kept_attempts
 from muster.operate.lifecycle import Trigger
 from muster.operate.model import BlockerKind, CertificationView
 from muster.operate.people import HOLD
@@ -77,7 +78,7 @@ def _pulled_out(d: Draft) -> bool:
         d.take(Trigger.PERSON_HELD, hold_cause(d))
         d.update(certification="")
         return True
-    return False
+    return handover.pulled_out(d)
 
 
 def hold_cause(d: Draft) -> Cause:
@@ -99,18 +100,21 @@ def _settle_profile(d: Draft) -> None:
 
 
 def _asked_for(d: Draft) -> CertificationView | None:
-    """The certification that was asked for this very stay in `Uncertified`."""
+    """The certification that was asked for this very stay in `Uncertified`.
+
+    Of several, one that has not ended; else one for the node as it is now: others ended for what it was before.
+    """
     episode = d.life.episode.id if d.life.episode else ""
-    for view in d.node.certifications:
-        request = view.request
-        if (
-            request is not None
-            and request.episode == episode
-            and request.since == d.life.since
-            and view.profile == d.life.profile
-        ):
-            return view
-    return None
+    asked = [
+        view
+        for view in d.node.certifications
+        if view.request is not None
+        and (view.request.episode, view.request.since) == (episode, d.life.since)
+        and view.profile == d.life.profile
+    ]
+    seen = d.observed
+    asked.sort(key=lambda view: (view.ended, seen is None or not _unchanged(view, seen), view.name))
+    return asked[0] if asked else None
 
 
 def _unchanged(view: CertificationView, observed: Observed) -> bool:
@@ -135,6 +139,12 @@ def _obstacles(d: Draft) -> bool:
         d.block(BlockerKind.AGENT, "The agent of the node is silent.")
     if not node.ready:
         d.block(BlockerKind.NODE, "The node is not Ready.")
+    stray = repairs.stray_at_work(d)
+    if stray:
+        d.block(BlockerKind.REPAIR, stray)
+    if d.held_back:
+        held = d.held_back[0]
+        d.block(BlockerKind.CORRELATION, f"{held.sentence()}. {held.judgement.capped_by}")
     ended = inconclusive(d.life)
     most = policy.certification.max_attempts
     if ended.about_node >= most or ended.no_partner >= most * LONELY_FACTOR:
@@ -153,7 +163,16 @@ def _wait_for_work(d: Draft) -> None:
     drain = d.policy.drain
     episode = d.life.episode.id if d.life.episode else ""
     if drain.mode is DrainMode.DEADLINE and not d.node.spec.paused:
-        step = drain_step(d.node.work, d.node.refusals, drain, d.life.since, episode, d.now)
+        step = drain_step(
+            d.node.work,
+            d.node.refusals,
+            drain,
+            d.life.since,
+            episode,
+            d.now,
+            node=d.node.name,
+            answers=d.node.checkpoints,
+        )
         d.intend(*step.intents)
         d.wake(step.recheck_at)
         d.block(BlockerKind.POD, step.blocked)
@@ -195,7 +214,7 @@ def _admit(d: Draft, passed: CertificationView, observed: Observed) -> None:
         Trigger.CERTIFICATION_PASSED,
         _certification_cause(passed, f"Passed Certification {passed.name} (profile {passed.profile})."),
     )
-    d.update(episode=None, certification="", profile="", cordon=False)
+    d.update(earlier=kept_attempts(d.life), episode=None, certification="", profile="", cordon=False)
     d.note("InService", f"Certified by {passed.name}; the node takes work.")
 
 

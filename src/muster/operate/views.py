@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from muster.operate.model import CertificationView, PodView, TestRequest
+from muster.operate.checkpoint import ASKED_ANNOTATION, CHECKPOINT_ANNOTATION, DONE_ANNOTATION
+from muster.operate.model import CertificationView, PodView, TestRequest, label_digests
 from muster.resources.base import (
     CERTIFICATION_LABEL,
     CORDON_ANNOTATION,
@@ -31,6 +35,8 @@ from muster.resources.certification import (
     RunRecord,
 )
 from muster.resources.fault_policy import FaultPolicy
+from muster.resources.fingerprint import Reading, ReadingClass
+from muster.resources.maintenance import Maintenance
 from muster.resources.node_health import (
     CertifiedTest,
     Lifecycle,
@@ -45,6 +51,13 @@ log = logging.getLogger(__name__)
 
 GPU_PREFIX = "nvidia.com/"
 """Whole GPUs, shared ones and MIG slices are all extended resources of this prefix."""
+
+
+GPU_ANNOTATIONS = ("muster.dev/gpus", "dgxc.nvidia.com/devices")
+"""Annotations that name the GPUs of a pod: UUIDs in a list or in JSON, as device plugins and metadata agents write
+them."""
+MAX_GPU_TEXT = 8192
+_GPU_UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class _Condition(msgspec.Struct, frozen=True, rename="camel"):
@@ -164,16 +177,33 @@ def pod_view(raw: bytes) -> PodView | None:
     owner = next((o for o in owners if o.controller), owners[0] if owners else _Owner())
     return PodView(
         name=pod.metadata.name,
-        namespace=pod.metadata.namespace,
+        # Interned: tens of thousands of pods share a few words.
+        namespace=sys.intern(pod.metadata.namespace),
         uid=pod.metadata.uid,
-        node=pod.spec.node_name,
+        node=sys.intern(pod.spec.node_name),
         gpus=gpus,
-        owner_kind=owner.kind,
-        phase=pod.status.phase,
+        owner_kind=sys.intern(owner.kind),
+        phase=sys.intern(pod.status.phase),
         created=pod.metadata.creation_timestamp,
         deleting=pod.metadata.deletion_timestamp is not None,
         certification=certification,
+        labels=label_digests(pod.metadata.labels),
+        checkpoint=pod.metadata.annotations.get(CHECKPOINT_ANNOTATION, "") == "true",
+        checkpoint_asked=pod.metadata.annotations.get(ASKED_ANNOTATION, "")[:64],
+        checkpoint_done=pod.metadata.annotations.get(DONE_ANNOTATION, "")[:64],
+        gpu_uuids=gpus_of_annotations(pod.metadata.annotations),
     )
+
+
+def gpus_of_annotations(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """UUIDs of the GPUs that annotations say a pod holds, sorted; empty where none says, or one names MIG devices."""
+    for name in GPU_ANNOTATIONS:
+        text = annotations.get(name, "")[:MAX_GPU_TEXT]
+        if text and "MIG-" not in text:
+            found = tuple(sorted(set(_GPU_UUID.findall(text))))
+            if found:
+                return found
+    return ()
 
 
 def _gpus(resources: _Resources) -> int:
@@ -357,8 +387,33 @@ def node_health(raw: bytes) -> NodeHealth:
     except (msgspec.MsgspecError, ValueError) as error:
         log.warning("what the agent of %s says cannot be read: %s", found.metadata.name, str(error)[:300])
         observed = None
-    status = NodeHealthStatus(observed=observed, lifecycle=found.status.lifecycle)
+    status = _shared(NodeHealthStatus(observed=observed, lifecycle=found.status.lifecycle))
     return NodeHealth(metadata=found.metadata, spec=found.spec, status=status)
+
+
+_MAX_SHARED = 50_000
+_readings: dict[Reading, Reading] = {}
+"""Readings that nodes have in common (of the stack, of settings): thousands of nodes bear the same few hundred."""
+
+
+def _shared(status: NodeHealthStatus) -> NodeHealthStatus:
+    """The same values in half of the memory: readings are two thirds of a NodeHealth, and most are there already.
+
+    A certificate tells the readings that the agent sees, until something changes.
+    """
+    seen, life = status.observed, status.lifecycle
+    if seen is None:
+        return status
+    if len(_readings) > _MAX_SHARED:
+        _readings.clear()
+    kept = tuple(
+        _readings.setdefault(r, r) if r.reading_class is not ReadingClass.IDENTITY else r
+        for r in seen.fingerprint.readings
+    )
+    seen = replace(seen, fingerprint=replace(seen.fingerprint, readings=kept))
+    if life is not None and life.certificate is not None and life.certificate.fingerprint == seen.fingerprint:
+        life = replace(life, certificate=replace(life.certificate, fingerprint=seen.fingerprint))
+    return replace(status, observed=seen, lifecycle=life)
 
 
 def node_health_of(obj: Mapping[str, Any]) -> NodeHealth:
@@ -374,4 +429,5 @@ def _digests(text: str) -> dict[str, str]:
 
 
 repair: msgspec.json.Decoder[Repair] = msgspec.json.Decoder(Repair, strict=False)
+maintenance: msgspec.json.Decoder[Maintenance] = msgspec.json.Decoder(Maintenance, strict=False)
 fault_policy: msgspec.json.Decoder[FaultPolicy] = msgspec.json.Decoder(FaultPolicy, strict=False)

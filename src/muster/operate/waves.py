@@ -79,12 +79,18 @@ def plan_wave(
     usage: Usage,
     now: datetime,
     groups: Mapping[str, frozenset[str]] | None = None,
+    stopped: Mapping[str, str] | None = None,
 ) -> WavePlan:
     """Who is held next, in order. Idle nodes come first, spread over the domains.
 
     `groups` maps a node to the names that its budget covers; a node without an entry is covered with the cluster.
+    `stopped`: change -> why its roll-out must not go on, for what many nodes show that got it.
     """
-    halted = {change: reason for change in _changes(candidates) if (reason := halt_reason(change, outcomes))}
+    halted = {
+        change: reason
+        for change in _changes(candidates)
+        if (reason := halt_reason(change, outcomes) or (stopped or {}).get(change, ""))
+    }
     turn: list[str] = []
     waits: dict[str, str] = {}
     retry_at: list[datetime] = []

@@ -117,6 +117,10 @@ class ControllerMetrics(Metrics, ControllerObserver):
             "muster_queue_depth",
             "muster_baselines",
             "muster_baseline_findings",
+            "muster_nodes_blocked",
+            "muster_maintenances",
+            "muster_correlations",
+            "muster_output_lag_seconds",
         }
     )
 
@@ -144,6 +148,15 @@ class ControllerMetrics(Metrics, ControllerObserver):
     def round_ended(self) -> None:
         self._count("muster_certification_rounds_total")
 
+    def output(self, sink: str, result: str, events: int) -> None:
+        self._count("muster_output_events_total", sink, result, by=events)
+
+    def acted(self, action: str, result: str) -> None:
+        self._count("muster_actions_total", action, result)
+
+    def overrun(self) -> None:
+        self._count("muster_maintenance_overruns_total")
+
     def _now(self) -> Mapping[str, Values]:
         figures = self._fleet()
         if figures is None:
@@ -158,6 +171,10 @@ class ControllerMetrics(Metrics, ControllerObserver):
             "muster_queue_depth": {(): figures.queue_depth},
             "muster_baselines": _by(figures.baselines),
             "muster_baseline_findings": _by(figures.baseline_findings),
+            "muster_nodes_blocked": _by(figures.blocked),
+            "muster_maintenances": _by(figures.maintenances),
+            "muster_correlations": {(): figures.correlations},
+            "muster_output_lag_seconds": _by(figures.output_lags_s),
         }
 
 
@@ -190,7 +207,7 @@ class AgentMetrics(Metrics, AgentObserver):
         }
 
 
-def _by(counts: Mapping[str, int]) -> Values:
+def _by(counts: Mapping[str, int] | Mapping[str, float]) -> Values:
     return {(label,): count for label, count in counts.items()}
 
 

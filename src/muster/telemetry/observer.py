@@ -38,6 +38,14 @@ class FleetFigures:
     """Result of the last comparison -> number of Baselines."""
     baseline_findings: Mapping[str, int] = field(default_factory=dict)
     """failed, unknown, drifted -> number of findings over all Baselines."""
+    blocked: Mapping[str, int] = field(default_factory=dict)
+    """Kind of blocker -> number of nodes that wait for it."""
+    maintenances: Mapping[str, int] = field(default_factory=dict)
+    """Phase -> number of Maintenance objects."""
+    output_lags_s: Mapping[str, float] = field(default_factory=dict)
+    """Receiver of events -> age of the oldest event that waits for it, seconds."""
+    correlations: int = 0
+    """Findings that many nodes share, for which automation holds back now."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,15 @@ class ControllerObserver(RequestObserver):
 
     def round_ended(self) -> None:
         """A round of a certification was carried out and written down."""
+
+    def output(self, sink: str, result: str, events: int) -> None:
+        """So many events were handed to a receiver, with a `muster.operate.outputs.http_sink.Answer`."""
+
+    def acted(self, action: str, result: str) -> None:
+        """An action for the audit log was taken."""
+
+    def overrun(self) -> None:
+        """The window of a maintenance closed and a node was not back."""
 
 
 class AgentObserver(RequestObserver):

@@ -1,0 +1,1 @@
+"""Trying policies on recorded history and on cases that people write. Pure."""

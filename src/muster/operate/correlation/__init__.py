@@ -1,0 +1,1 @@
+"""Correlation: the same finding on many nodes, and what changed on them before. Pure."""

@@ -1,0 +1,1 @@
+"""Providers of repairs: who carries out a `Repair` on a real machine."""

@@ -1,0 +1,1 @@
+"""Provider `redfish`: BMCs that speak the DMTF's schema."""
