@@ -17,3 +17,8 @@ def after(moment: datetime, seconds: float) -> datetime:
         return moment + timedelta(seconds=seconds)
     except OverflowError:
         return END_OF_TIME
+
+
+def is_recent(moment: datetime, now: datetime, span: timedelta) -> bool:
+    """Whether `moment` lies less than `span` before `now`. One after `now` does not: the clock was set back."""
+    return timedelta(0) <= now - moment < span

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 
 def printable(text: str) -> str:
     """`text` with a space for each character that a terminal might obey."""
@@ -23,3 +25,10 @@ def plain(text: str, at_most: int = 400) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 node`, `2 nodes`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    """Rows of equal length as lines, column below column."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -16,7 +16,10 @@ from muster.telemetry.log_lines import LogFormat, configure
 
 if TYPE_CHECKING:
     from muster.agent.agent import Agent
+    from muster.agent.config import AgentConfig
     from muster.clock import Clock
+    from muster.kube.http import HttpApi
+    from muster.kube.pod_api import PodApi
     from muster.telemetry.metrics import AgentMetrics
     from muster.telemetry.observer import AgentFigures
 
@@ -33,6 +36,8 @@ class _Options:
     heartbeat_s: float
     once: bool
     listen: str | None
+    config: AgentConfig
+    service_account: Path
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -80,6 +85,19 @@ def agent() -> None:
     callback=finite,
     help="Lease, seconds.",
 )
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="YAML file that says what the monitors look at; without one the node is watched as an HGX node is.",
+)
+@click.option(
+    "--service-account",
+    type=click.Path(path_type=Path),
+    default=Path("/var/run/secrets/kubernetes.io/serviceaccount"),
+    show_default=True,
+    help="In a pod: folder with its token and the cluster's authority.",
+)
 @deployable_options
 @click.option("--once", is_flag=True, help="Read everything once, publish it and exit.")
 def run(
@@ -91,6 +109,8 @@ def run(
     host_root: Path,
     interval: float,
     heartbeat: float,
+    config_file: Path | None,
+    service_account: Path,
     listen: str | None,
     log_format: LogFormat,
     once: bool,
@@ -99,9 +119,25 @@ def run(
 
     An API server that cannot be reached is waited for: the agent watches on and publishes the state of then.
     """
+    from muster.agent.config import AgentConfig, load
+
     clock = clock_from_environment()
+    config = load(config_file) if config_file is not None else AgentConfig()
     configure(log_format, clock, level=logging.INFO)
-    options = _Options(node, kubeconfig, context, kernel_log, state_dir, host_root, interval, heartbeat, once, listen)
+    options = _Options(
+        node,
+        kubeconfig,
+        context,
+        kernel_log,
+        state_dir,
+        host_root,
+        interval,
+        heartbeat,
+        once,
+        listen,
+        config,
+        service_account,
+    )
     return run_until_told(lambda: _run(options, clock), log_format)
 
 
@@ -117,13 +153,29 @@ class _Running:
         return self.agent.not_ready() if self.agent is not None else "the agent has not begun yet"
 
 
+def _client(options: _Options) -> PodApi | HttpApi:
+    """The small client in a pod, where agents run; else the one that knows kubeconfigs. Raises BadInputError."""
+    from muster.kube.service_account import account_of_pod
+
+    asked = options.kubeconfig is not None or options.context is not None
+    account = None if asked else account_of_pod(options.service_account)
+    if account is not None:
+        from muster.kube.pod_api import PodApi
+
+        return PodApi(account)
+    from muster.kube.http import HttpApi
+
+    return HttpApi.from_kubeconfig(options.kubeconfig, options.context)
+
+
 async def _run(options: _Options, clock: Clock) -> None:
     from muster import __version__
     from muster.agent.agent import Agent
+    from muster.agent.config import monitors
     from muster.agent.inventory import LinuxInventory
     from muster.agent.kernel_log import open_kernel_log
     from muster.agent.state import DirectoryStateStore
-    from muster.kube.http import HttpApi
+    from muster.agent.timing import limits
     from muster.kube.metered import MeteredApi
 
     running = _Running()
@@ -133,16 +185,17 @@ async def _run(options: _Options, clock: Clock) -> None:
 
         return AgentMetrics(__version__, clock, running.figures)
 
-    inventory = LinuxInventory(options.host_root)
-    boot_id = (await inventory.read()).boot_id
+    inventory = LinuxInventory(options.host_root, clock=clock)
+    boot_id = await inventory.boot_id()
     source = open_kernel_log(options.kernel_log, boot_id, clock)
     state = DirectoryStateStore(options.state_dir)
     async with (
         telemetry(options.listen, metrics, running.not_ready) as counted,
-        HttpApi.from_kubeconfig(options.kubeconfig, options.context) as api,
+        _client(options) as api,
     ):
+        client = MeteredApi(api, counted) if counted is not None else api
         agent = running.agent = Agent(
-            MeteredApi(api, counted) if counted is not None else api,
+            client,
             options.node,
             source,
             inventory,
@@ -152,6 +205,8 @@ async def _run(options: _Options, clock: Clock) -> None:
             heartbeat_s=options.heartbeat_s,
             version=__version__,
             observer=counted,
+            monitors=monitors(options.config, options.host_root, clock, client, options.node),
+            limits=limits(options.config.timing, options.config.gpu.interval_s),
         )
         if not options.once:
             await agent.run()

@@ -74,8 +74,8 @@ def row(certification: Certification) -> dict[str, Any]:
 def _print_rows(rows: list[dict[str, Any]]) -> None:
     from datetime import datetime
 
-    from muster.certify.report.text import table
     from muster.operate.phrases import duration
+    from muster.plain_text import aligned
 
     if not rows:
         click.echo("No certifications. 'muster certify run' starts one.")
@@ -87,7 +87,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
         why = plain(f"blocked: {r['blocked']}" if r["blocked"] else r["message"], 60) or "-"
         counts = (str(r["round"]), str(r["runs"]), str(r["passed"]), str(r["failed"]), str(r["open"]))
         lines.append((plain(r["name"], 80), r["phase"], plain(r["profile"], 40), *counts, since, why))
-    for line in table(lines):
+    for line in aligned(lines):
         click.echo(line)
 
 
@@ -227,13 +227,13 @@ def tests(output: Format) -> None:
 
 
 def _print_tests(content: dict[str, Any]) -> None:
-    from muster.certify.report.text import table
+    from muster.plain_text import aligned
 
     rows = [("TEST", "SCOPE", "SECONDS", "UNIT", "LAYER", "WHAT")]
     for test in content["tests"]:
         cells = (str(test["duration_s"]), test.get("unit") or "-", test.get("layer") or "-")
         rows.append((test["name"], test["scope"], *cells, test.get("description", "")))
-    for line in table(rows):
+    for line in aligned(rows):
         click.echo(line)
     click.echo("")
     for profile in content["profiles"]:

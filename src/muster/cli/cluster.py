@@ -61,13 +61,17 @@ def without_watch_warnings() -> Iterator[None]:
         log.setLevel(before)
 
 
-async def read_all(api: KubeApi, res: ResourceType, decode: Callable[[bytes], M]) -> list[M]:
-    """Every object of a kind. Raises BadInputError when the cluster does not know the kind or one is not readable."""
+async def read_all(
+    api: KubeApi, res: ResourceType, decode: Callable[[bytes], M], *, label_selector: str = ""
+) -> list[M]:
+    """Every object of a kind, or those with the labels of `label_selector`.
+
+    Raises BadInputError when the cluster does not know the kind or one is not readable."""
     found: list[M] = []
     token = ""
     while True:
         try:
-            page = await api.list_page(res, limit=PAGE, continue_token=token)
+            page = await api.list_page(res, label_selector=label_selector, limit=PAGE, continue_token=token)
         except NotFoundError as error:
             raise BadInputError(
                 f"The cluster does not know {res.plural}.{res.group}; install Muster's CRDs first."

@@ -10,6 +10,7 @@ import re
 import socket
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +24,7 @@ from muster.kube.api import (
     FAULT_POLICIES,
     JOBS,
     LEASES,
+    MAINTENANCES,
     NODE_HEALTHS,
     NODES,
     PODS,
@@ -71,6 +73,8 @@ class _Options:
     muster_image: str | None
     test_runner: str
     baselines: bool
+    outputs: Path | None
+    providers: Path | None
     requests: dict[str, Any]
     """Request rate of each client, where the user gave one."""
 
@@ -114,6 +118,16 @@ def controller() -> None:
     is_flag=True,
     help="Compare the cluster with its Baselines; needs to read the Secrets that are Helm's release records.",
 )
+@click.option(
+    "--outputs",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File that says where events and the audit log go (docs/how-to/outputs.md).",
+)
+@click.option(
+    "--providers",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File that says who carries out repairs (docs/how-to/repairs.md).  [default: nobody in this process]",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log retries and conflicts too.")
 def run(
     kubeconfig: str | None,
@@ -127,6 +141,8 @@ def run(
     muster_image: str | None,
     test_runner: str,
     baselines: bool,
+    outputs: Path | None,
+    providers: Path | None,
     verbose: bool,
 ) -> int:
     """Run until stopped (SIGTERM or Ctrl-C). Several may run: one leads, the others wait for its lease.
@@ -146,7 +162,19 @@ def run(
         told.setLevel(logging.DEBUG if verbose else logging.INFO)
     rates = {"rate_per_s": requests_per_second, "burst": burst}
     given = {key: value for key, value in rates.items() if value is not None}
-    options = _Options(kubeconfig, context, name, listen, test_image, muster_image, test_runner, baselines, given)
+    options = _Options(
+        kubeconfig,
+        context,
+        name,
+        listen,
+        test_image,
+        muster_image,
+        test_runner,
+        baselines,
+        outputs,
+        providers,
+        given,
+    )
     return run_until_told(lambda: _run(options, clock), log_format)
 
 
@@ -156,7 +184,7 @@ async def check_access(api: KubeApi, server: str, *, workers: bool = False) -> N
     `workers`: tests run in workers. Raises BadInputError when the server does not let us in or does not know Muster's
     resources, or what `api` raises.
     """
-    needed = [NODES, PODS, LEASES, NODE_HEALTHS, CERTIFICATIONS, REPAIRS, FAULT_POLICIES]
+    needed = [NODES, PODS, LEASES, NODE_HEALTHS, CERTIFICATIONS, REPAIRS, FAULT_POLICIES, MAINTENANCES]
     needed += [JOBS] if workers else []
     for resource in needed:
         try:
@@ -222,7 +250,13 @@ async def _run(options: _Options, clock: Clock) -> None:
     from muster.controller.baseline_compare import ClusterComparison
     from muster.controller.process import ControllerProcess
     from muster.kube.http import HttpApi
+    from muster.operate.outputs.config import load as load_outputs
+    from muster.operate.providers.assembly import make_providers
+    from muster.operate.providers.config import load_config as load_providers
 
+    # Both are read and tried before the cluster is asked for anything: what is wrong in them is one sentence now.
+    outputs = load_outputs(options.outputs) if options.outputs is not None else None
+    providers = load_providers(options.providers) if options.providers is not None else None
     running = _Running()
     images = Images(options.test_image or DEFAULT_IMAGE, options.muster_image or MUSTER_IMAGE)
 
@@ -251,6 +285,8 @@ async def _run(options: _Options, clock: Clock) -> None:
             compare=partial(ClusterComparison, clock=clock, version=api.server_version)
             if options.baselines
             else None,
+            providers=partial(make_providers, providers) if providers is not None else None,
+            outputs=outputs,
         )
         try:
             await running.process.run()

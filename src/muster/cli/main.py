@@ -20,7 +20,12 @@ VERBS: dict[str, tuple[str, str]] = {
     "baseline": ("muster.cli.baseline:baseline", "Print the object that keeps a cluster on its recipe."),
     "certify": ("muster.cli.certify:certify", "Prove that nodes and links do the work; name what does not."),
     "nodes": ("muster.cli.nodes:nodes", "The fleet, one line a node."),
-    "node": ("muster.cli.nodes:node", "Explain one node; hold, release, approve, retry, retire it."),
+    "node": ("muster.cli.nodes:node", "Explain one node; hold, release, approve, retry, defer, retire it."),
+    "maintenance": (
+        "muster.cli.maintenance:maintenance",
+        "Planned work on nodes; the record of all work on machines.",
+    ),
+    "policy": ("muster.cli.policy:policy", "Show, check, test and backtest policies."),
     "goodput": ("muster.cli.goodput:goodput", "Where the node-hours went, by cause."),
     "controller": ("muster.cli.controller:controller", "Run the controller."),
     "agent": ("muster.cli.agent:agent", "Run the node agent."),

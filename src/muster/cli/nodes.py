@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import getpass
+import re
 import secrets
-from datetime import datetime
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -15,11 +17,22 @@ from muster.cli.cluster import cluster_options, decoder, read_all, with_cluster
 from muster.cli.environment import clock_from_environment
 from muster.cli.output import Format, emit, format_option
 from muster.errors import BadInputError
-from muster.kube.api import CERTIFICATIONS, NODE_HEALTHS, REPAIRS, KubeApi, NotFoundError, PatchType
+from muster.kube.api import (
+    CERTIFICATIONS,
+    MAINTENANCES,
+    NODE_HEALTHS,
+    NODES,
+    REPAIRS,
+    KubeApi,
+    NotFoundError,
+    PatchType,
+)
 from muster.operate.phrases import duration
-from muster.plain_text import plain
+from muster.plain_text import aligned, plain
 from muster.resources.certification import Certification
-from muster.resources.node_health import NodeHealth, Standing, State, Verb
+from muster.resources.fault import Severity
+from muster.resources.maintenance import Maintenance
+from muster.resources.node_health import Cause, CauseKind, Lifecycle, NodeHealth, Standing, State, Verb
 from muster.resources.repair import Repair
 
 PERSON_MANAGER = "muster-cli"
@@ -33,46 +46,110 @@ PERSON_MANAGER = "muster-cli"
     type=click.Choice([s.value for s in State], case_sensitive=False),
     help="Only nodes in this state; may be given several times.",
 )
+@click.option(
+    "--waits", "waits", multiple=True, metavar="KIND", help="Only nodes that wait for this: budget, pod, ..."
+)
+@click.option(
+    "--fault", "fault", default="", metavar="TEXT", help="Only nodes with an open fault whose key has TEXT."
+)
+@click.option(
+    "-l", "--selector", default="", metavar="LABELS", help="Only nodes with these labels, as kubectl has it."
+)
 @format_option
 @cluster_options
-def nodes(states: tuple[str, ...], output: Format, kubeconfig: str | None, context: str | None) -> None:
-    """The fleet, one line a node."""
+def nodes(
+    states: tuple[str, ...],
+    waits: tuple[str, ...],
+    fault: str,
+    selector: str,
+    output: Format,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """The fleet, one line a node, and how many nodes are in which state."""
+    from muster.operate.model import BlockerKind
 
-    async def work(api: KubeApi) -> list[NodeHealth]:
-        from muster.operate.views import node_health
+    unknown = sorted(set(waits) - {kind.value for kind in BlockerKind})
+    if unknown:
+        known = ", ".join(kind.value for kind in BlockerKind)
+        raise BadInputError(f"--waits {plain(unknown[0], 40)} is nothing that a node waits for; give one of {known}.")
 
-        return await read_all(api, NODE_HEALTHS, node_health)
+    async def work(api: KubeApi) -> tuple[list[NodeHealth], frozenset[str] | None]:
+        from muster.operate.views import node_health, node_record
 
-    healths = with_cluster(kubeconfig, context, work)
+        healths = await read_all(api, NODE_HEALTHS, node_health)
+        if not selector:
+            return healths, None
+        chosen = await read_all(api, NODES, node_record, label_selector=selector)
+        return healths, frozenset(record.name for record in chosen)
+
+    healths, chosen = with_cluster(kubeconfig, context, work)
     rows = [row(health) for health in sorted(healths, key=lambda h: h.metadata.name)]
     wanted = [state.lower() for state in states]
-    emit([r for r in rows if not wanted or r["state"].lower() in wanted], output, _print_rows)
+    emit(
+        [
+            r
+            for r in rows
+            if (not wanted or r["state"].lower() in wanted)
+            and (not waits or any(kind in waits for kind in r["waits"]))
+            and (not fault or any(fault in key for key in r["faultKeys"]))
+            and (chosen is None or r["node"] in chosen)
+        ],
+        output,
+        _print_rows,
+    )
 
 
 def row(health: NodeHealth) -> dict[str, Any]:
     """One node as plain values: what the table and the machine-readable formats show."""
     life = health.status.lifecycle
-    faults = len(health.status.observed.faults) if health.status.observed else 0
-    if life is None:
-        return {
-            "node": health.metadata.name,
-            "state": "unknown",
-            "since": None,
-            "held": False,
-            "faults": faults,
-            "cause": "",
-            "next": "A controller has to look at it.",
-        }
-    cause = life.episode.cause if life.episode else None
-    return {
+    observed = health.status.observed.faults if health.status.observed else ()
+    faults = sorted(
+        (*observed, *(life.derived if life else ())), key=lambda f: (_HEAVIEST.index(f.severity), f.key())
+    )
+    found: dict[str, Any] = {
         "node": health.metadata.name,
+        "state": "unknown",
+        "since": None,
+        "held": False,
+        "certificate": "",
+        "faults": len(faults),
+        "faultKeys": [plain(f.key(), 200) for f in faults],
+        "waits": [],
+        "cause": "",
+        "next": "Nothing until a controller runs.",
+    }
+    if life is None:
+        return found
+    cause = _cause(life)
+    return found | {
         "state": life.state.value,
         "since": life.since.isoformat(),
         "held": life.held,
-        "faults": faults,
+        "certificate": life.certificate.standing.value if life.certificate else "",
+        "waits": [b.kind for b in life.blockers],
         "cause": plain(cause.message or cause.name or cause.kind.value) if cause else "",
         "next": plain(life.next),
     }
+
+
+def _cause(life: Lifecycle) -> Cause | None:
+    """What took it out: what opened its episode, or the tests that it failed if that was no trouble by itself."""
+    episode = life.episode
+    if episode is None or episode.cause.kind not in _NO_TROUBLE:
+        return episode.cause if episode else None
+    failed = (
+        step.cause
+        for step in reversed(life.history)
+        if step.episode == episode.id
+        and step.state is State.QUARANTINED
+        and step.cause.kind is CauseKind.CERTIFICATION
+    )
+    return next(failed, episode.cause)
+
+
+_NO_TROUBLE = (CauseKind.NEW_NODE, CauseKind.DRIFT, CauseKind.AGE, CauseKind.MAINTENANCE)
+_HEAVIEST = (Severity.FATAL, Severity.WARNING, Severity.UNKNOWN, Severity.INFO)
 
 
 def _print_rows(rows: list[dict[str, Any]]) -> None:
@@ -80,16 +157,27 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
         click.echo("No nodes.")
         return
     now = clock_from_environment().now()
-    table = [("NODE", "STATE", "SINCE", "HELD", "FAULTS", "CAUSE", "NEXT")]
+    table = [("NODE", "STATE", "SINCE", "CERTIFICATE", "FAULTS", "WAITS", "CAUSE", "NEXT")]
     for r in rows:
         since = duration(now - datetime.fromisoformat(r["since"])) if r["since"] else "-"
-        held = "yes" if r["held"] else "no"
+        worst = "/".join(r["faultKeys"][0].split("/")[:2]) if r["faultKeys"] else ""
         table.append(
-            (r["node"], r["state"], since, held, str(r["faults"]), plain(r["cause"], 60) or "-", plain(r["next"], 80))
+            (
+                r["node"],
+                r["state"],
+                since,
+                r["certificate"] or "-",
+                f"{r['faults']} ({plain(worst, 24)})" if worst else "-",
+                ",".join(r["waits"]) or "-",
+                plain(r["cause"], 60) or "-",
+                plain(r["next"], 80),
+            )
         )
-    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
-    for line in table:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    for line in aligned(table):
+        click.echo(line)
+    states = Counter(r["state"] for r in rows)
+    counts = ", ".join(f"{states[name]} {name}" for name in (*(s.value for s in State), "unknown") if states[name])
+    click.echo(f"\n{len(rows)} node{'' if len(rows) == 1 else 's'}: {counts}.")
 
 
 @click.command()
@@ -97,37 +185,89 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
 @click.argument("verb", required=False, type=click.Choice(["hold", *(v.value for v in Verb)]))
 @click.option("--reason", default="", help="Why; required to hold.")
 @click.option("--by", default="", help="Who decides; your user name if left out.")
+@click.option(
+    "--until", default="", metavar="TIME", help="To defer: not before 2026-12-01T08:00Z, or 6h, 2d from now."
+)
 @format_option
 @cluster_options
 def node(
-    name: str, verb: str | None, reason: str, by: str, output: Format, kubeconfig: str | None, context: str | None
+    name: str,
+    verb: str | None,
+    reason: str,
+    by: str,
+    until: str,
+    output: Format,
+    kubeconfig: str | None,
+    context: str | None,
 ) -> None:
     """Explain node NAME, or decide about it.
 
     hold keeps it out of service until released; release ends a hold or an episode (the node must still pass its
-    tests); approve lets a step go on that asks for approval; retry starts the repair ladder again; retire gives the
-    node up.
+    tests); approve lets a step go on that asks for approval; retry starts the repair ladder again; defer puts planned
+    maintenance off; retire gives the node up.
     """
     if verb is None:
-        if reason or by:
+        if reason or by or until:
             raise BadInputError(
-                "--reason and --by belong to a decision; add hold, release, approve, retry or retire."
+                "--reason, --by and --until belong to a decision; add hold, release, approve, retry, defer or retire."
             )
         emit_explanation(with_cluster(kubeconfig, context, lambda api: explained(api, name)), output)
         return
     if verb == "hold" and not reason.strip():
         raise BadInputError("A hold needs a reason that others can read: add --reason TEXT.")
-    patch = decision_patch(verb, by.strip() or _user(), reason.strip(), clock_from_environment().now())
+    if (verb == Verb.DEFER.value) != bool(until):
+        raise BadInputError("To defer needs --until TIME (2026-12-01T08:00Z, 6h, 2d), which belongs to defer alone.")
+    now = clock_from_environment().now()
+    patch = decision_patch(
+        verb, by.strip() or _user(), reason.strip(), now, until=_moment(until, now) if until else None
+    )
     with_cluster(kubeconfig, context, lambda api: decide(api, name, patch))
-    emit({"node": name, "spec": patch["spec"]}, output, lambda _: click.echo(f"{name}: {verb} is filed."))
+    emit({"node": name, "spec": patch["spec"]}, output, lambda _: click.echo(_filed(name, verb)))
 
 
-def decision_patch(verb: str, by: str, reason: str, now: datetime) -> dict[str, Any]:
+def _filed(name: str, verb: str) -> str:
+    refused = ", a refusal is an Event on the node" if verb == Verb.DEFER.value else ""
+    return f"{name}: {verb} is filed; 'muster node {name}' says what comes of it{refused}."
+
+
+_SPAN = re.compile(r"([0-9]{1,5})([mhd])")
+
+
+def _moment(text: str, now: datetime) -> datetime:
+    """A time as people give it. Raises BadInputError for one that cannot be read or is not to come."""
+    span = _SPAN.fullmatch(text.strip())
+    try:
+        if span is not None:
+            unit = {"m": "minutes", "h": "hours", "d": "days"}[span[2]]
+            at = now + timedelta(**{unit: int(span[1])})
+        else:
+            at = datetime.fromisoformat(text.strip())
+    except (ValueError, OverflowError) as error:
+        raise BadInputError(
+            f"--until {plain(text, 40)} is no time; give 2026-12-01T08:00Z, 90m, 6h or 2d."
+        ) from error
+    at = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).astimezone(UTC)
+    if at <= now:
+        raise BadInputError(f"--until {plain(text, 40)} is not to come; give a later time.")
+    return at
+
+
+def decision_patch(
+    verb: str, by: str, reason: str, now: datetime, *, until: datetime | None = None
+) -> dict[str, Any]:
     """The merge patch of NodeHealth.spec for a person's decision. Each decision has a fresh ID and acts once."""
     at = now.isoformat()
     if verb == "hold":
         return {"spec": {"hold": {"by": by, "reason": reason, "at": at}}}
-    decision = {"id": f"{verb}-{secrets.token_hex(6)}", "verb": verb, "by": by, "at": at, "reason": reason}
+    decision: dict[str, Any] = {
+        "id": f"{verb}-{secrets.token_hex(6)}",
+        "verb": verb,
+        "by": by,
+        "at": at,
+        "reason": reason,
+    }
+    if until is not None:
+        decision["until"] = until.isoformat()
     spec: dict[str, Any] = {"decision": decision}
     if verb == Verb.RELEASE.value:
         spec["hold"] = None
@@ -171,7 +311,9 @@ async def explained(api: KubeApi, name: str) -> Any:
         raise BadInputError(f"The NodeHealth of {name} cannot be read: {error}.") from error
     certifications = await read_all(api, CERTIFICATIONS, decoder(Certification))
     repairs = await read_all(api, REPAIRS, decoder(Repair))
-    return explain(health, certifications, repairs, now=clock_from_environment().now())
+    maintenances = await read_all(api, MAINTENANCES, decoder(Maintenance))
+    now = clock_from_environment().now()
+    return explain(health, certifications, repairs, now=now, maintenances=maintenances)
 
 
 def emit_explanation(explanation: Any, output: Format) -> None:

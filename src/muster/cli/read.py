@@ -30,8 +30,10 @@ def read(kind: str | None, context_file: str | None, output: Format, files: tupl
     """Say what a log means: faults, evidence, what to do.
 
     Several files are taken together; '-' is standard input. Kernel logs in any form (dmesg, /dev/kmsg, journalctl,
-    syslog), Fabric Manager logs, PCIe bandwidth lines, tables of XID events; nccl-tests, nvbandwidth, pairs of nodes,
-    library versions; dcgmi diag, NVLink states; NCCL logs, NCCL RAS, torch watchdogs; training logs and reports of
+    syslog), Fabric Manager logs, PCIe bandwidth lines, tables of XID events; nvidia-smi (-q, -x, table, CSV, -L,
+    topo, dmon), dcgmi diag, health, dmon, discovery, dcgm-exporter; InfiniBand, RoCE and Ethernet ports and their
+    counters, optical modules (mlxlink, ethtool -m); kubectl describe, get and drain, device plugin logs; nccl-tests,
+    nvbandwidth, pairs of nodes, library versions; NCCL logs, NCCL RAS, torch watchdogs; training logs and reports of
     slow ranks.
     """
     from muster.read import formats
@@ -113,6 +115,8 @@ def _stream_input(name: str, stream: BinaryIO) -> Input:
 
 def _table(report: dict[str, Any]) -> None:
     """One line a fault, its evidence, what to do; then incidents, verdicts and values."""
+    from muster.faults.runbooks import runbook
+
     files = ", ".join(report["files"])
     click.echo(f"{report['kind']}: {files}" + (" (truncated: read as far as it goes)" if report["truncated"] else ""))
     if not report["faults"]:
@@ -128,6 +132,8 @@ def _table(report: dict[str, Any]) -> None:
             for text in item["text"][:3]:
                 click.echo(f"    {text}")
         click.echo(f"  next: {fault['next']}")
+        if fault["severity"] != "info":
+            click.echo(f"  runbook: {runbook(str(fault['kind']), str(fault['code'])).path}")
     for incident in report["incidents"]:
         members = " -> ".join(str(member) for member in incident["members"]) or str(incident["root"])
         sure = " (an inference)" if incident.get("confidence") == "low" else ""
@@ -205,4 +211,5 @@ def _seen(fault: dict[str, Any]) -> str:
         first, last, unit = fault.get("first_seen"), fault.get("last_seen"), ""
     if first is None:
         return ""
+    first, last = (at.removeprefix("--") if isinstance(at, str) else at for at in (first, last))
     return f", at {first}{unit}" if first == last or last is None else f", {first} to {last}{unit}"

@@ -1,10 +1,10 @@
-"""The controller process: one election, and behind it the node controller and the certification controller."""
+"""The controller process: one election, and behind it controllers of nodes, tests, repairs and maintenance."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -12,16 +12,25 @@ from muster.certify.controller import CertificationController, MakeRunner
 from muster.certify.runners.test_pod import DEFAULT_IMAGE
 from muster.clock import Clock, ScaledClock
 from muster.controller.baseline_controller import BaselineController, Compare
+from muster.controller.outlets import Outlets
 from muster.kube.api import LEASES, KubeApi, NotFoundError
 from muster.kube.election import Election
 from muster.kube.metered import MeteredApi
 from muster.operate.carry_out import NotLeadingError
+from muster.operate.maintenance.controller import MaintenanceController
 from muster.operate.node_controller import NodeController
+from muster.operate.outputs.config import OutputsConfig
+from muster.operate.providers.assembly import Surroundings
+from muster.operate.providers.provider import Provider
+from muster.operate.repair_controller import RepairController
 from muster.operate.together import run_together
 from muster.resources.base import CONTROLLER_LEASE, SYSTEM_NAMESPACE
 from muster.telemetry.observer import ControllerObserver, FleetFigures
 
 log = logging.getLogger(__name__)
+
+MakeProviders = Callable[[Surroundings], Sequence[Provider]]
+"""Makes the providers that carry out repairs. Raises BadInputError."""
 
 LEASE_S = 15.0
 """How long a dead leader keeps the others waiting; the usual value in Kubernetes."""
@@ -52,13 +61,16 @@ class ControllerProcess:
         make_runner: MakeRunner | None = None,
         observer: ControllerObserver | None = None,
         compare: Callable[[KubeApi], Compare] | None = None,
+        providers: MakeProviders | None = None,
+        outputs: OutputsConfig | None = None,
     ) -> None:
         """`api_factory` makes a client; it is called twice, so that a busy controller cannot delay the election.
 
         `identity` must be unique among the processes. `tell` receives one line for each transition of a node,
         `observer` what metrics are made of. Tests are carried out by what `make_runner` gives, without it as pods of
         `test_image`.
-        Baselines are watched where `compare` says how the cluster is compared with one.
+        Baselines are watched where `compare` says how the cluster is compared with one. `providers` makes those that
+        carry out repairs; `outputs` says where events and the audit log go.
         """
         self._observer = observer or ControllerObserver()
         self._api: KubeApi = MeteredApi(api_factory(), self._observer)
@@ -70,6 +82,10 @@ class ControllerProcess:
         self._make_runner = make_runner
         self._certifications = certifications or self._certification_controller
         self._compare = compare
+        self._providers = providers
+        self._outputs = outputs or OutputsConfig()
+        self._outlets: Outlets | None = None
+        self._maintenances: MaintenanceController | None = None
         self._nodes: NodeController | None = None
         self._baselines: BaselineController | None = None
         scale = _lease_scale(clock)
@@ -92,7 +108,13 @@ class ControllerProcess:
         if self._nodes is None:
             return None
         figures = self._nodes.figures()
-        if figures is None or self._baselines is None:
+        if figures is None:
+            return None
+        if self._outlets is not None:
+            figures = replace(figures, output_lags_s=self._outlets.lags_s())
+        if self._maintenances is not None:
+            figures = replace(figures, maintenances=self._maintenances.figures())
+        if self._baselines is None:
             return figures
         baselines, findings = self._baselines.figures()
         return replace(figures, baselines=baselines, baseline_findings=findings)
@@ -108,6 +130,9 @@ class ControllerProcess:
             return await self._holds(token)
 
         self._tell(f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ} controller {self._identity} leads (term {token})")
+        outlets = Outlets(self._api, self._clock, self._outputs, still_leading, self._observer)
+        around = Surroundings(api=self._api, clock=self._clock, still_leading=still_leading)
+        providers = self._providers(around) if self._providers is not None else None
         nodes = NodeController(
             self._api,
             self._clock,
@@ -115,9 +140,34 @@ class ControllerProcess:
             still_leading=still_leading,
             tell=self._tell,
             observer=self._observer,
+            claims=True,
+            # Without providers of its own this process cannot tell which others there are.
+            providers=tuple(provider.name for provider in providers) if providers is not None else None,
+            on_transitions=outlets.stepped,
+            on_action=outlets.acted,
         )
         certifications = self._certifications(self._api, self._clock)
-        works = [nodes.run(), certifications.run()]
+        maintenances = MaintenanceController(
+            self._api,
+            self._clock,
+            identity=self._identity,
+            still_leading=still_leading,
+            observer=self._observer,
+            on_action=outlets.acted,
+        )
+        works = [nodes.run(), certifications.run(), maintenances.run(), outlets.run()]
+        if providers is not None:
+            repairs = RepairController(
+                self._api,
+                self._clock,
+                providers,
+                identity=self._identity,
+                still_leading=still_leading,
+                observer=self._observer,
+                tell=self._tell,
+                on_action=outlets.acted,
+            )
+            works.append(repairs.run())
         if self._compare is not None:
             self._baselines = BaselineController(
                 self._api,
@@ -128,7 +178,7 @@ class ControllerProcess:
                 tell=self._tell,
             )
             works.append(self._baselines.run())
-        self._nodes = nodes
+        self._nodes, self._outlets, self._maintenances = nodes, outlets, maintenances
         self._observer.leads(True)
         try:
             await run_together(*works)
@@ -137,7 +187,7 @@ class ControllerProcess:
             log.warning("%s", error)
             await asyncio.get_running_loop().create_future()
         finally:
-            self._nodes = self._baselines = None
+            self._nodes = self._baselines = self._outlets = self._maintenances = None
             self._observer.leads(False)
 
     def _certification_controller(self, api: KubeApi, clock: Clock) -> Controller:

@@ -21,6 +21,11 @@ QUICK_S = 5.0
 MAX_QUICK_DEATHS = 5
 """An agent that dies so often in a row without having run QUICK_S will not get better by itself."""
 _PR_SET_PDEATHSIG = 1
+CONFIG = "".join(
+    f"{section}: {{enabled: false}}\n" for section in ("assignments", "gpu", "host", "maintenance", "network")
+)
+"""A simulated machine has a kernel log and the files of an inventory. Its monitors of hardware would look at the
+machine that simulates it, and on a fast clock hundreds of times a second."""
 
 
 class AgentDiesError(MusterError):
@@ -76,6 +81,8 @@ class AgentProcesses:
         return self._files.state(node).with_name("agent.log")
 
     async def _one(self, node: str) -> int:
+        config = self._files.state(node).with_name("agent.yaml")
+        config.write_text(CONFIG)
         with self.log(node).open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -84,6 +91,7 @@ class AgentProcesses:
                 *("--kernel-log", str(self._files.kernel_log(node))),
                 *("--state-dir", str(self._files.state(node))),
                 *("--host-root", str(self._files.root(node))),
+                *("--config", str(config)),
                 *self._options,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from muster.kube.api import ApiError
-from muster.kube.status import error_class
+from muster.kube.status import error_class, with_budgets
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ class StatusError(Exception):
     def to_api_error(self) -> ApiError:
         """The typed error that clients in process raise."""
         retry = None if self.retry_after_s is None else float(self.retry_after_s)
-        return error_class(self.code, self.reason)(self.code, self.reason, self.message, retry)
+        message = with_budgets(self.message, ((cause.reason, cause.message) for cause in self.causes))
+        return error_class(self.code, self.reason)(self.code, self.reason, message, retry)
 
 
 def qualified(plural: str, group: str) -> str:

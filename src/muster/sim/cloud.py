@@ -108,6 +108,11 @@ class SimulatedCloud:
         name = repair.spec.node_name
         async with self._busy.setdefault(name, asyncio.Lock()):
             await self._clock.sleep(ACCEPT_S)
+            now = self._get_repair(repair.metadata.name)
+            if now is not None and now.spec.cancel:
+                message = "Nobody wants it any more."
+                await self._report(repair, RepairStatus(phase=RepairPhase.CANCELLED, message=message))
+                return
             started = self._clock.now()
             operation = self._operation(repair)
             await self._report(

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from muster.certify.isolate import begin, expected_cost, next_round, observe
 from muster.certify.isolation.plan import ROUND_OVERHEAD_S, Plan, Verdicts
 from muster.certify.report.model import Section
-from muster.certify.report.text import table
-from muster.plain_text import counted, plain
+from muster.plain_text import aligned, counted, plain
 from muster.resources.certification import NodeVerdict, Outcome, RunRecord
 
 UNTESTED_SHOWN = 20
@@ -156,7 +155,7 @@ def forecast_text(shown: Forecast) -> str:
         at_most = f"up to {test.nodes_at_most}" if test.scope == "group" else str(test.nodes_at_most)
         figures = (f"{test.minutes_each:g}", f"{test.node_hours:g}")
         rows.append((plain(test.test, 60), test.scope, str(test.runs), at_most, *figures))
-    lines += ["", *table(rows)]
+    lines += ["", *aligned(rows)]
     followers = [plain(t.test, 60) for t in shown.tests if t.only_after_a_failure]
     lines += [f"only after a failure, to find its layer: {', '.join(followers)}"] if followers else []
     lines += [f"not run: {name}: {plain(why, 200)}" for name, why in shown.left_out.items()]

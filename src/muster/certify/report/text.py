@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from muster.certify.report.live import NOT_YET
 from muster.certify.report.model import LinkView, NodeView, ReportModel, RunView
 from muster.certify.report.words import chance, next_step, todo
-from muster.plain_text import counted, plain
+from muster.plain_text import aligned, counted, plain
 from muster.resources.certification import NodeVerdict
 
 RUNS_SHOWN = 40
@@ -141,7 +141,7 @@ def _tests(report: ReportModel) -> list[str]:
         numbers = tuple("-" if v is None else f"{v:.4g}" for v in (test.least, test.median, test.most, test.floor))
         counts = (str(test.runs), str(test.passed), str(test.failed), str(test.unusable))
         rows.append((plain(test.name, 60), *counts, *numbers, plain(test.unit, 20) or "-"))
-    lines = list(table(rows))
+    lines = list(aligned(rows))
     return lines + [f"not run: {t.name}: {plain(t.left_out, 200)}" for t in report.tests if t.left_out]
 
 
@@ -159,10 +159,3 @@ def _cost(report: ReportModel) -> list[str]:
         f"node-hours, {cost.expected_wall_minutes or 0:.0f} min"
     )
     return [f"Cost: {spent}; planned without any failure: {planned}."]
-
-
-def table(rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    """Rows of equal length as aligned lines."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
