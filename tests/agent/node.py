@@ -8,8 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 from muster.agent.agent import Agent
+from muster.agent.monitor import Monitor
 from muster.agent.sources import LogBatch, NodeReadings
 from muster.agent.state import MemoryStateStore
+from muster.faults.sighting import Limits
 from muster.kube.api import (
     CRDS,
     NAMESPACES,
@@ -152,6 +154,9 @@ class Bench:
         self.log = Log()
         self.machine = Machine()
         self.state = MemoryStateStore()
+        self.monitors: tuple[Monitor, ...] = ()
+        self.limits: Limits | None = None
+        self.version = "1.0"
         self._running: asyncio.Task[None] | None = None
 
     @classmethod
@@ -160,7 +165,16 @@ class Bench:
 
     def agent(self) -> Agent:
         return Agent(
-            self.server, NODE, self.log, self.machine, self.clock, state=self.state, version="1.0", interval_s=30.0
+            self.server,
+            NODE,
+            self.log,
+            self.machine,
+            self.clock,
+            state=self.state,
+            version=self.version,
+            interval_s=30.0,
+            monitors=self.monitors,
+            limits=self.limits,
         )
 
     async def start(self, settle_s: float = 1.0) -> None:

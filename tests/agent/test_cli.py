@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from muster import yamlio
+from muster.agent.config import AgentConfig, load, monitors, read
+from muster.agent.gpu.config import GpuSource
 from muster.agent.state import DirectoryStateStore
+from muster.agent.timing import limits
 from muster.cli.group import run
 from muster.clock import SystemClock
 from muster.errors import ExitCode
@@ -189,3 +193,73 @@ def test_a_cluster_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
     code, error = asyncio.run(main())
     assert code == ExitCode.UNREACHABLE
     assert error.splitlines()[-1].startswith(b"muster: No answer from the API server http://127.0.0.1:9")
+
+
+GOOD = """
+gpu: {source: dcgm-exporter, url: "http://localhost:9400/metrics", expectedCount: 8}
+timing:
+  burstGapS: 120
+  debounce: [{check: xid, code: "31", times: 3, windowS: 600}]
+  grace: [{check: gpu, seconds: 900}]
+  flapping: {times: 5}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gpu: {intervall: 5}", "'gpu.intervall', which the agent does not know; did you mean 'intervalS'?"),
+        ("gpus: {}", "'gpus', which the agent does not know; did you mean 'gpu'?"),
+        ("timing: {debounce: [{check: x, tims: 2}]}", "'timing.debounce[0].tims'"),
+        ("zzz: 1", "it knows assignments, gpu"),
+        ("gpu: {source: nvlm}", "Invalid enum value 'nvlm'"),
+        ("gpu: {deadlineS: -1}", "deadlineS up to 3600"),
+        ("gpu: {looks: .nan}", "Expected `int`"),
+        ("timing: {burstGapS: 0}", "burstGapS must be 1 to 86400"),
+        ("[1, 2]", "no configuration of the agent"),
+        ("gpu: [", "is not valid YAML"),
+    ],
+)
+def test_a_configuration_with_a_mistake_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: str
+) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(text)
+    error = sentence(capsys, run(["agent", "run", "--node", "n1", "--config", str(file)]), ExitCode.BAD_INPUT)
+    assert words in error
+    assert str(file) in error
+
+
+def test_a_configuration_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    code = run(["agent", "run", "--node", "n1", "--config", "/nonexistent/agent.yaml"])
+    assert "Cannot read /nonexistent/agent.yaml" in sentence(capsys, code, ExitCode.BAD_INPUT)
+
+
+def test_a_configuration_says_what_is_watched_and_how_patiently(tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(GOOD)
+    config = load(file)
+    assert (config.gpu.source, config.gpu.expected_count) == (GpuSource.DCGM_EXPORTER, 8)
+    found = limits(config.timing)
+    assert (found.burst_gap_s, found.flapping.times) == (120.0, 5)
+    assert found.grace_s("gpu", "gpu-missing") == 900.0, "rows of the file go before ours"
+    rule = found.patience("xid", "31")
+    assert rule is not None
+    assert (rule.times, rule.window_s) == (3, 600.0)
+    assert load_text("") == AgentConfig()
+
+
+def load_text(text: str) -> AgentConfig:
+    return read(yamlio.loads(text, "test"), "test")
+
+
+def test_everything_can_be_turned_off_and_names_are_unique(tmp_path: Path) -> None:
+    off = load_text(
+        "gpu: {enabled: false}\nnetwork: {enabled: false}\nhost: {enabled: false}\n"
+        "assignments: {enabled: false}\nmaintenance: {enabled: false}\n"
+    )
+    api = InProcessApi(Store(SystemClock()))
+    assert monitors(off, tmp_path, SystemClock(), api, "n1") == ()
+    names = [monitor.name for monitor in monitors(AgentConfig(), tmp_path, SystemClock(), api, "n1")]
+    assert "gpu" in names
+    assert len(names) == len(set(names))

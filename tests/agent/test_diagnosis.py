@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.agent import diagnosis
 from muster.agent.diagnosis import Diagnosis, condense, thin
+from muster.agent.sources import Probe
 from muster.faults import assembly
 from muster.faults.assembly import Sighting
 from muster.resources.fault import Entity, EntityKind, Hint, Scope, Severity
+from muster.resources.node_health import Gpu
 from muster.sim.virtual import DEFAULT_START
 from tests.agent.node import PCI, UUID, xid
 
@@ -20,7 +23,11 @@ LINES = [xid(94), xid(79, PCI[1]), xid(119), "boring", "NVRM: loading NVIDIA UNI
 
 
 def records(choices: list[int]) -> list[bytes]:
-    return [b"3,%d,%d,-;%s" % (number, number, LINES[choice].encode()) for number, choice in enumerate(choices)]
+    """One record each 20 s, so that a text that pauses for some records begins another burst."""
+    return [
+        b"3,%d,%d,-;%s" % (number, number * 20_000_000, LINES[choice].encode())
+        for number, choice in enumerate(choices)
+    ]
 
 
 def counts(found: Diagnosis) -> dict[str, int]:
@@ -35,8 +42,9 @@ def test_a_thinned_log_gives_the_same_faults_and_counts(choices: list[int]) -> N
         diagnosis.STORM_RECORDS = storm
         try:
             one = Diagnosis("boot")
+            one.know_node("boot", DEFAULT_START, (), NOW)
             one.read(records(choices), NOW)
-            found.append(counts(one))
+            found.append(one.faults)
         finally:
             diagnosis.STORM_RECORDS = original
     assert found[0] == found[1]
@@ -72,7 +80,9 @@ def test_condensed_sightings_open_the_same_faults(events: list[tuple[str, int, i
     assert len(condense(sightings)) <= 4
 
     def told(state: assembly.Assembly) -> list[tuple[object, ...]]:
-        return [(f.key(), f.count, f.first_seen, f.last_seen, f.severity) for f in assembly.open_faults(state)]
+        return [
+            (f.key(), f.count, f.first_seen, f.last_seen, f.severity, f.bursts) for f in assembly.open_faults(state)
+        ]
 
     # The first sighting of a fault counts at least once, so it must be the same one in both.
     if all(count > 0 for _, _, count in events):
@@ -99,8 +109,6 @@ def test_gpus_are_named_by_their_uuid_whenever_it_becomes_known() -> None:
     found = Diagnosis("boot")
     found.read(records([0]), NOW)
     assert found.faults[0].entity.uuid is None
-    from muster.resources.node_health import Gpu
-
     found.know_node("boot", None, [Gpu(index=0, uuid=UUID[0], pci=PCI[0])], NOW)
     assert [fault.entity.uuid for fault in found.faults] == [UUID[0]]
 
@@ -121,3 +129,27 @@ def test_a_parser_that_breaks_on_a_record_skips_that_record_only() -> None:
     found.read([b"3,1,1,-;" + xid(79).encode(), b"3,2,2,-;poison", b"3,3,3,-;" + xid(94, PCI[1]).encode()], NOW)
     assert [fault.code for fault in found.faults] == ["79", "94"]
     assert found.unreadable == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 50)), max_size=300))
+def test_a_storm_with_other_details_each_time_stays_few_sightings(
+    events: list[tuple[int, int]],
+) -> None:
+    sightings = [
+        msgspec.structs.replace(sighting("31", second, 1), details={"pid": str(pid)}) for pid, second in events
+    ]
+    short = condense(sightings)
+    assert len(short) <= diagnosis.MAX_DETAILED + 1
+    assert sum(s.count for s in short) == len(events)
+    if len({pid for pid, _ in events}) <= diagnosis.MAX_DETAILED:
+        assert {s.details["pid"] for s in short} == {str(pid) for pid, _ in events}
+
+
+def test_a_probe_that_names_a_gpu_by_its_address_closes_what_it_opened() -> None:
+    found = Diagnosis("boot")
+    found.know_node("boot", None, [Gpu(index=0, uuid=UUID[0], pci=PCI[0])], NOW)
+    told = {"source": "x", "check": "x", "code": "x", "entity": Entity(kind=EntityKind.GPU, pci=PCI[0])}
+    found.probe(Probe(healthy=False, severity=Severity.WARNING, **told), NOW)  # type: ignore[arg-type]
+    assert [fault.entity.uuid for fault in found.faults] == [UUID[0]]
+    found.probe(Probe(healthy=True, **told), NOW)  # type: ignore[arg-type]
+    assert found.faults == ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,25 @@ def test_memory_survives_its_document() -> None:
 @pytest.mark.parametrize("document", [b"", b"{", b"[]", b"\x00\xff", b'{"bootId":"b","diagnosis":"","format":99}'])
 def test_a_damaged_document_is_no_document(document: bytes) -> None:
     assert memory.decode(document) is None
+
+
+def test_a_disk_that_hangs_holds_the_agent_once_and_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, free = DirectoryStateStore(tmp_path), threading.Event()
+    store.save(b"old")
+    monkeypatch.setattr("muster.agent.state.SAVE_S", 0.2)
+    with monkeypatch.context() as patch:
+        patch.setattr("muster.agent.state.os.fsync", lambda fd: free.wait(60))
+        began = time.monotonic()
+        with pytest.raises(OSError, match="did not answer within"):
+            store.save(b"new")
+        with pytest.raises(OSError, match="since an earlier write"):
+            store.save(b"newer")
+        assert time.monotonic() - began < 10
+        assert store.load() == b"old"
+        free.set()
+        assert store._saving is not None
+        store._saving.join(10)
+    store.save(b"newest")
+    assert store.load() == b"newest"

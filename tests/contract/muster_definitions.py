@@ -15,15 +15,23 @@ from muster.kube.api import (
     BASELINES,
     CERTIFICATIONS,
     FAULT_POLICIES,
+    MAINTENANCES,
     NODE_HEALTHS,
     REPAIRS,
     ResourceType,
 )
 from muster.resources import crd
 from muster.resources.crd_tables import KINDS
-from tests.resources.test_crd import sample
+from tests.resources.test_crd import SAMPLES, sample
 
-RESOURCES: tuple[ResourceType, ...] = (NODE_HEALTHS, CERTIFICATIONS, REPAIRS, FAULT_POLICIES, BASELINES)
+RESOURCES: tuple[ResourceType, ...] = (
+    NODE_HEALTHS,
+    CERTIFICATIONS,
+    REPAIRS,
+    MAINTENANCES,
+    FAULT_POLICIES,
+    BASELINES,
+)
 Step = str | int
 _WRONG = {"string": 5, "integer": "x", "number": "x", "boolean": "x", "object": "x", "array": "x"}
 
@@ -59,12 +67,17 @@ def full_object(kind: str) -> dict[str, Any]:
     return found
 
 
+def _full_of(model: type, field: types.Field) -> Any:
+    key = (model, field.name)
+    return msgspec.to_builtins(SAMPLES[key]) if key in SAMPLES else _full(field.type)
+
+
 def _full(kind: types.Type) -> Any:
     match kind:
         case types.UnionType():
             return _full(next(option for option in kind.types if not isinstance(option, types.NoneType)))
         case types.StructType():
-            return {field.encode_name: _full(field.type) for field in kind.fields}
+            return {field.encode_name: _full_of(kind.cls, field) for field in kind.fields}
         case types.VarTupleType():
             return [_full(kind.item_type)]
         case types.DictType():

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from muster.cli.group import run
+from muster.cli.nodes import row
 from muster.clock import SystemClock
-from muster.kube.api import CRDS, NODE_HEALTHS, KubeApi
+from muster.kube.api import CRDS, NODE_HEALTHS, NODES, KubeApi
 from muster.resources import crd
 from muster.resources.base import API_VERSION, from_object, to_object
-from muster.resources.node_health import NodeHealth, Verb
+from muster.resources.node_health import Cause, CauseKind, NodeHealth, Verb
 from muster.sim.inprocess import InProcessApi
 from muster.sim.store import Store
 from tests.demo.samples import in_service, out_of_service, repairing
@@ -58,12 +61,13 @@ async def _get(api: KubeApi, name: str) -> Any:
 def test_nodes_is_a_table(api: KubeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["nodes"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["NODE", "STATE", "SINCE", "HELD", "FAULTS", "CAUSE", "NEXT"]
-    assert [line.split()[:2] for line in lines[1:]] == [
+    assert lines[0].split() == ["NODE", "STATE", "SINCE", "CERTIFICATE", "FAULTS", "WAITS", "CAUSE", "NEXT"]
+    assert [line.split()[:2] for line in lines[1:4]] == [
         ["node-01", "InService"],
         ["node-02", "Repairing"],
         ["node-03", "OutOfService"],
     ]
+    assert lines[-1] == "3 nodes: 1 InService, 1 Repairing, 1 OutOfService."
 
 
 def test_nodes_can_be_narrowed_and_read_by_machines(api: KubeApi, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,6 +75,80 @@ def test_nodes_can_be_narrowed_and_read_by_machines(api: KubeApi, capsys: pytest
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["node"], row["held"], row["faults"]) == ("node-02", True, 1)
     assert row["cause"] == "XID 119 on GPU 3: the GSP does not answer"
+
+
+def test_a_new_node_that_failed_its_tests_shows_the_failure_and_not_that_it_is_new() -> None:
+    failed = out_of_service()
+    life = failed.status.lifecycle
+    assert life is not None
+    assert life.episode is not None
+    cause = Cause(kind=CauseKind.NEW_NODE, message="The node joined and has never been certified.")
+    life = msgspec.structs.replace(life, episode=msgspec.structs.replace(life.episode, cause=cause))
+    status = msgspec.structs.replace(failed.status, lifecycle=life)
+    assert row(msgspec.structs.replace(failed, status=status))["cause"] == "stack-1 failed it: GPU 5 does not start"
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (["--fault", "xid/119"], ["node-02"]),
+        (["--fault", "nothing"], []),
+        (["--waits", "repair"], ["node-02"]),
+        (["--waits", "budget"], []),
+        (["-l", "pool=train"], ["node-01", "node-03"]),
+        (["-l", "pool=train", "--state", "InService"], ["node-01"]),
+    ],
+)
+def test_nodes_are_found_by_what_people_look_for(
+    api: KubeApi, capsys: pytest.CaptureFixture[str], options: list[str], names: list[str]
+) -> None:
+    async def label() -> None:
+        for name in ("node-01", "node-02", "node-03"):
+            pool = "serve" if name == "node-02" else "train"
+            body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"pool": pool}}}
+            await api.create(NODES, body)
+
+    asyncio.run(label())
+    assert run(["nodes", *options, "-o", "json"]) == 0
+    assert [row["node"] for row in json.loads(capsys.readouterr().out)] == names
+
+
+def test_nobody_waits_for_what_does_not_exist(api: KubeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["nodes", "--waits", "weather"]) == 2
+    assert "give one of agent, batch, budget" in capsys.readouterr().err
+
+
+def test_defer(api: KubeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    before = SystemClock().now()
+    assert run(["node", "node-01", "defer", "--until", "6h", "--by", "alice"]) == 0
+    assert "'muster node node-01' says what comes of it" in capsys.readouterr().out
+    decision = stored(api, "node-01").spec.decision
+    assert decision is not None
+    assert decision.until is not None
+    assert decision.verb is Verb.DEFER
+    assert timedelta(hours=6) <= decision.until - before < timedelta(hours=6, minutes=5)
+    assert run(["node", "node-01", "defer", "--until", "2199-01-01T08:00+02:00"]) == 0
+    decision = stored(api, "node-01").spec.decision
+    assert decision is not None
+    assert decision.until == datetime(2199, 1, 1, 6, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["defer"],
+        ["defer", "--until", "soon"],
+        ["defer", "--until", "2020-01-01"],
+        ["release", "--until", "6h"],
+        ["--until", "6h"],
+    ],
+)
+def test_a_time_that_does_not_fit_is_one_sentence(
+    api: KubeApi, capsys: pytest.CaptureFixture[str], args: list[str]
+) -> None:
+    assert run(["node", "node-01", *args]) == 2
+    assert "--until" in capsys.readouterr().err
+    assert stored(api, "node-01").spec.decision is None
 
 
 def test_node_explains(api: KubeApi, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +179,7 @@ def test_hold_and_release(api: KubeApi, capsys: pytest.CaptureFixture[str]) -> N
     assert (spec.decision.verb, spec.decision.by) == (Verb.RELEASE, "bob")
 
 
-@pytest.mark.parametrize("verb", [v.value for v in Verb])
+@pytest.mark.parametrize("verb", [v.value for v in Verb if v is not Verb.DEFER])
 def test_each_decision_has_an_id_of_its_own(api: KubeApi, verb: str) -> None:
     ids = []
     for _ in range(2):

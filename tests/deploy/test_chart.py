@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,7 +132,10 @@ def test_the_controller_is_nobody(objects: list[dict[str, Any]]) -> None:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
-        assert "volumes" not in pod
+        # Nothing of the node: configuration, secrets that somebody named, and a folder of its own for the audit log.
+        assert all(v.keys() - {"name"} <= {"configMap", "secret", "emptyDir"} for v in pod.get("volumes", []))
+        mounts = pod["containers"][0].get("volumeMounts", [])
+        assert [m["name"] for m in mounts if not m.get("readOnly")] in ([], ["audit"])
         tolerated = [t.get("key") for t in pod.get("tolerations", [])]
         assert HOLD_TAINT not in tolerated
         assert None not in tolerated, "it would run on the nodes that it holds"
@@ -143,16 +147,29 @@ def test_the_agent_runs_on_every_gpu_node_and_reads_only(objects: list[dict[str,
         assert pod["tolerations"] == [{"operator": "Exists"}]
         mounts = pod["containers"][0]["volumeMounts"]
         assert [m["name"] for m in mounts if not m.get("readOnly")] == ["state"]
-        paths = {v["name"]: v["hostPath"]["path"] for v in pod["volumes"]}
-        assert paths | {"kernel-log": ""} == {
-            "proc": "/proc",
-            "sys": "/sys",
-            "os-release": "/etc/os-release",
-            "state": "/var/lib/muster",
-            "kernel-log": "",
+        paths = {v["name"]: v["hostPath"]["path"] for v in pod["volumes"] if "hostPath" in v}
+        little = {"proc": "/proc", "sys": "/sys", "os-release": "/etc/os-release"}
+        expected = {"host": "/"} if "host" in paths else little
+        assert paths | {"kernel-log": ""} == {**expected, "state": "/var/lib/muster", "kernel-log": ""}
+        others = [v for v in pod["volumes"] if "hostPath" not in v]
+        assert all(v.keys() in ({"name", "configMap"}, {"name", "secret"}) for v in others)
+        env = {
+            e["name"]: e.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+            for e in pod["containers"][0]["env"]
         }
-        env = {e["name"]: e["valueFrom"]["fieldRef"]["fieldPath"] for e in pod["containers"][0]["env"]}
-        assert env == {"NODE_NAME": "spec.nodeName"}
+        assert env.pop("NODE_NAME") == "spec.nodeName"
+        assert sorted(env) == (
+            ["NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_VISIBLE_DEVICES"] if "runtimeClassName" in pod else []
+        )
+
+
+def test_the_agent_sees_the_file_system_of_the_node_unless_it_must_not() -> None:
+    def volumes(values: Mapping[str, Any]) -> set[str]:
+        pod = one(render(values), "DaemonSet")["spec"]["template"]["spec"]
+        return {v["hostPath"]["path"] for v in pod["volumes"] if "hostPath" in v}
+
+    assert "/" in volumes({})
+    assert volumes(VALUES["little-of-the-host"]) & {"/", "/proc"} == {"/proc"}
 
 
 def test_the_agents_privileges_follow_from_its_log() -> None:
@@ -168,11 +185,26 @@ def test_the_agents_privileges_follow_from_its_log() -> None:
     assert file["allowPrivilegeEscalation"] is device["allowPrivilegeEscalation"] is False
 
 
+def test_what_the_programs_read_is_a_file_that_they_understand(tmp_path: Path) -> None:
+    from muster.agent.config import load as load_agent
+    from muster.operate.outputs.config import load as load_outputs
+    from muster.operate.providers.config import load_config as load_providers
+
+    objects = render(VALUES["everything"])
+    controller = one(objects, "ConfigMap", "muster-controller")["data"]
+    agent = one(objects, "ConfigMap", "muster-agent")["data"]
+    for name, content in {**controller, **agent}.items():
+        (tmp_path / name).write_text(content)
+    assert load_outputs(tmp_path / "outputs.yaml").cluster == "east"
+    assert [p.name for p in load_providers(tmp_path / "providers.yaml").providers] == ["ours"]
+    assert load_agent(tmp_path / "agent.yaml").gpu.interval_s == 60
+
+
 def test_a_log_file_is_read_through_its_folder() -> None:
     pod = one(render(VALUES["log-file"]), "DaemonSet")["spec"]["template"]["spec"]
     volume = next(v for v in pod["volumes"] if v["name"] == "kernel-log")
     assert volume["hostPath"] == {"path": "/var/log/muster", "type": "Directory"}
-    assert "--kernel-log=/host/kernel-log/kernel.json" in pod["containers"][0]["args"]
+    assert "--kernel-log=/kernel-log/kernel.json" in pod["containers"][0]["args"]
 
 
 @pytest.mark.parametrize("name", sorted(VALUES))

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from muster.kube.api import CERTIFICATIONS, NODE_HEALTHS, NODES, REPAIRS, KubeApi
+from muster.kube.api import CERTIFICATIONS, MAINTENANCES, NODE_HEALTHS, NODES, REPAIRS, KubeApi
 from muster.operate.budget import allowance
 from muster.operate.certificates import counted_digest
+from muster.operate.episode import open_attempt
 from muster.operate.fleet_usage import is_out
 from muster.operate.lifecycle import admits
 from muster.operate.policy import EffectivePolicy
@@ -23,6 +24,7 @@ from muster.operate.proof import REBOOTING
 from muster.resources.base import CORDON_ANNOTATION, HEALTH_CONDITION, HOLD_TAINT, from_object
 from muster.resources.certification import Certification, NodeVerdict
 from muster.resources.fault import Severity
+from muster.resources.maintenance import Maintenance
 from muster.resources.node_health import CauseKind, Lifecycle, NodeHealth, Standing, State
 from muster.resources.repair import Repair, RepairPhase, Rung
 
@@ -39,6 +41,7 @@ class Snapshot:
     healths: Mapping[str, NodeHealth] = field(default_factory=dict)
     repairs: Mapping[str, Repair] = field(default_factory=dict)
     certifications: Mapping[str, Certification] = field(default_factory=dict)
+    maintenances: Mapping[str, Maintenance] = field(default_factory=dict)
 
     def lives(self) -> Iterator[tuple[str, Lifecycle]]:
         """Nodes that exist, with their lifecycle, by name."""
@@ -72,6 +75,7 @@ async def take(api: KubeApi, now: datetime, policy: EffectivePolicy) -> Snapshot
         healths={k: from_object(NodeHealth, v) for k, v in (await read(NODE_HEALTHS)).items()},
         repairs={k: from_object(Repair, v) for k, v in (await read(REPAIRS)).items()},
         certifications={k: from_object(Certification, v) for k, v in (await read(CERTIFICATIONS)).items()},
+        maintenances={k: from_object(Maintenance, v) for k, v in (await read(MAINTENANCES)).items()},
     )
 
 
@@ -204,6 +208,44 @@ def explained(s: Snapshot, settled: bool) -> Iterator[str]:
             yield f"{name} is {life.state.value} without an episode"
 
 
+def wanted(s: Snapshot, settled: bool) -> Iterator[str]:
+    """10: what was released, retired or replaced is not repaired: a repair that nobody wants is called back."""
+    if not settled:
+        return
+    lives = dict(s.lives())
+    for name, repair in sorted(s.repairs.items()):
+        life = lives.get(repair.spec.node_name)
+        begun = repair.status.phase is not RepairPhase.PENDING or repair.status.started_at is not None
+        if life is None or begun or repair.spec.cancel:
+            continue
+        attempt = open_attempt(life.episode)
+        if attempt is None or attempt.repair != name or life.state not in (State.REPAIRING, State.OUT_OF_SERVICE):
+            yield f"{name} waits for its provider although {repair.spec.node_name} is {life.state.value}"
+
+
+def in_its_window(s: Snapshot, settled: bool) -> Iterator[str]:
+    """11: nothing leaves a node for a maintenance that is not open yet."""
+    for name, life in s.lives():
+        last = life.history[-1] if life.history else None
+        if life.state is not State.DRAINING or last is None or last.cause.kind is not CauseKind.MAINTENANCE:
+            continue
+        found = s.maintenances.get(last.cause.name)
+        if found is not None and not found.spec.emergency and last.at < found.spec.opens_at:
+            yield f"{name} was drained for {found.metadata.name} before it opened"
+
+
+def evicting(s: Snapshot, settled: bool) -> Iterator[str]:
+    """12: the taint that evicts is only on nodes that are out for an open fault."""
+    for name, life in s.lives():
+        if life.no_execute and life.state not in (State.QUARANTINED, State.DRAINING, State.REPAIRING):
+            yield f"{name} evicts what it runs although it is {life.state.value}"
+        if not settled:
+            continue
+        there = [t for t in s.nodes[name].get("spec", {}).get("taints") or () if t["key"] == HOLD_TAINT]
+        if any(t["effect"] == "NoExecute" for t in there) is not life.no_execute:
+            yield f"{name} has the taints {there}"
+
+
 RULES: Mapping[int, Callable[[Snapshot, bool], Iterator[str]]] = {
     1: admission,
     2: one_truth,
@@ -212,6 +254,9 @@ RULES: Mapping[int, Callable[[Snapshot, bool], Iterator[str]]] = {
     6: unknown_is_harmless,
     8: keyed,
     9: explained,
+    10: wanted,
+    11: in_its_window,
+    12: evicting,
 }
 
 
@@ -248,6 +293,10 @@ def _proved(s: Snapshot, name: str, life: Lifecycle, rung: str) -> bool:
     attempts = [a for a in life.episode.attempts if a.rung == rung] if life.episode else []
     repair = s.repairs.get(attempts[-1].repair) if attempts else None
     observed = s.healths[name].status.observed
+    if observed is not None and repair is None and attempts:
+        # Its object was deleted after it had begun: then its effect alone counts.
+        before = attempts[-1].boot_id_before
+        return attempts[-1].seen_at is not None and bool(before) and observed.boot_id != before
     if repair is None or observed is None or repair.status.phase is not RepairPhase.DONE:
         return False
     return repair.spec.rung not in REBOOTING or observed.boot_id != repair.spec.boot_id_before

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as with_fields
 
 from muster.kube.api import NODE_HEALTHS, NODES, PODS, NotFoundError, PatchType
 from muster.operate.policy import effective_policy
@@ -105,9 +106,14 @@ def test_6_an_unknown_fault_holds_nobody() -> None:
     run_virtual(story)
 
 
-def test_3_a_wrong_monitor_on_every_node_takes_out_no_more_than_the_budget() -> None:
+@pytest.mark.parametrize("compared", [True, False])
+def test_3_a_wrong_monitor_on_every_node_takes_out_no_more_than_the_budget(compared: bool) -> None:
+    """And no more than the first, where findings are compared over the fleet."""
+    correlations = tuple(with_fields(c, enabled=compared) for c in AUTOMATED.spec.correlations)
+    policy = with_fields(AUTOMATED, spec=with_fields(AUTOMATED.spec, correlations=correlations))
+
     async def story(clock: VirtualClock) -> None:
-        async with cluster(clock, machines(20)) as c:
+        async with cluster(clock, machines(20), policy) as c:
             await c.until_settled()
             for machine in c.machines.values():
                 machine.faults = (fault(seen=clock.now()),)
@@ -115,7 +121,7 @@ def test_3_a_wrong_monitor_on_every_node_takes_out_no_more_than_the_budget() -> 
             async with running(watch_over(c)):
                 await clock.sleep(1200)
                 states = list((await c.states()).values())
-                assert states.count("InService") == 18
+                assert states.count("InService") == (19 if compared else 18)
 
     run_virtual(story)
 

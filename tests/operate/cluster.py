@@ -101,6 +101,8 @@ class TestCluster:
         self.machines = {m.name: m for m in machines}
         self.policy = policy
         self.lines: list[str] = []
+        self.provider_away = False
+        """True: nobody takes up repairs."""
         self.reboots_honoured = True
         """False: the provider says Done without having booted anything."""
 
@@ -136,13 +138,18 @@ class TestCluster:
             NODES, machine.name, {"status": {"conditions": [ready]}}, PatchType.STRATEGIC, subresource="status"
         )
 
-    async def add_pod(self, name: str, node: str, **labels: str) -> Object:
+    async def add_pod(self, name: str, node: str, annotations: dict[str, str] | None = None, **labels: str) -> Object:
         await self.api.create(
             PODS,
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                "metadata": {"name": name, "namespace": "work", "labels": labels},
+                "metadata": {
+                    "name": name,
+                    "namespace": "work",
+                    "labels": labels,
+                    "annotations": annotations or {},
+                },
                 "spec": {
                     "nodeName": node,
                     "containers": [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}],
@@ -195,9 +202,13 @@ class TestCluster:
     async def provider(self) -> None:
         while True:
             for repair in await self.all(REPAIRS):
-                if repair.get("status", {}).get("phase") in ("Done", "Failed"):
+                if repair.get("status", {}).get("phase") in ("Done", "Failed", "Cancelled") or self.provider_away:
                     continue
                 name = repair["metadata"]["name"]
+                if repair["spec"].get("cancel"):
+                    status = {"phase": "Cancelled", "finishedAt": stamp(self.clock.now())}
+                    await self.api.patch(REPAIRS, name, {"status": status}, PatchType.MERGE, subresource="status")
+                    continue
                 machine = self.machines[repair["spec"]["nodeName"]]
                 rung = Rung(repair["spec"]["rung"])
                 if self.reboots_honoured:

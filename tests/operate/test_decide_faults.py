@@ -312,7 +312,7 @@ def test_a_boot_in_the_future_by_the_clock_of_the_node_is_not_the_repair_that_is
     world.observe(fault(seen=world.now))
     ahead = world.now + timedelta(minutes=10)
     world.node = replace(world.node, observed=with_fields(world.node.observed, booted_at=ahead))
-    world.settle()
+    world.decide()
     assert world.life.state is State.REPAIRING
     assert [r.spec.rung for r in world.node.repairs] == [Rung.REBOOT]
     # The watch may show the Repair somewhat later.

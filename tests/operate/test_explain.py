@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -11,22 +13,30 @@ from hypothesis import strategies as st
 
 from muster.operate.explain import explain
 from muster.operate.explain_text import render
+from muster.operate.model import Refusal
 from muster.operate.phrases import duration
 from muster.plain_text import plain
 from muster.resources.base import ObjectMeta
-from muster.resources.fault import Entity, EntityKind
+from muster.resources.fault import Burst, Entity, EntityKind, Hint
+from muster.resources.maintenance import Maintenance
 from muster.resources.node_health import (
+    Cause,
+    GpuAssignment,
     Lifecycle,
     MonitorState,
     MonitorStatus,
     NodeHealth,
     NodeHealthSpec,
     NodeHealthStatus,
+    Notice,
+    NoticeKind,
+    NoticeStatus,
     Observed,
     PersonHold,
     Standing,
     State,
 )
+from muster.resources.repair import Rung
 from tests.demo.samples import (
     at,
     certificate,
@@ -37,7 +47,10 @@ from tests.demo.samples import (
     reboot_repair,
     repairing,
 )
-from tests.operate.worlds import START, fault, readings
+from tests.operate.test_decide_history import shared
+from tests.operate.test_decide_maintenance import go_to, planned
+from tests.operate.test_decide_repairs import broken, laddered, recovered
+from tests.operate.worlds import START, World, fault, pod, readings, serving
 
 
 def test_a_node_under_repair_shows_fault_verdict_runs_and_attempts() -> None:
@@ -57,7 +70,7 @@ def test_a_node_under_repair_shows_fault_verdict_runs_and_attempts() -> None:
         "reboot, attempt 1: under way; provider simulated-cloud says Running (op-7)",
         "the reboot to show a new boot ID (for 5 min)",
         "When the boot ID changed",
-        "muster node node-02 retry",
+        "muster node node-02 release",
         "Quarantined",
     ):
         assert piece in text
@@ -111,7 +124,8 @@ def test_a_persons_hold_comes_first_and_says_how_it_ends() -> None:
     held = NodeHealthSpec(hold=PersonHold(by="alice", reason="cable work"), paused=True)
     told = explain(health("n1", in_service().status.lifecycle, spec=held), now=at(90))
     assert told.why[0] == "alice holds it: cable work."
-    assert told.who == ("'muster node n1 release' ends the hold of alice.",)
+    assert told.who[0] == "'muster node n1 release' ends the hold of alice."
+    assert "ends the pause" in told.who[1]
     assert any("paused" in sentence for sentence in told.why)
 
 
@@ -125,7 +139,34 @@ def test_grace_is_said() -> None:
 def test_a_node_without_controller_says_so() -> None:
     told = explain(health("n1", None), now=at(0))
     assert told.state == "unknown"
-    assert "muster controller run" in told.why[0]
+    assert "agents alone only watch" in told.why[0]
+
+
+def test_agents_alone_show_faults_monitors_and_runbooks() -> None:
+    bare = health("n1", None, (fault(),))
+    assert bare.status.observed is not None
+    monitor = MonitorStatus(name="kernel-log", state=MonitorState.DEGRADED, message="Operation not permitted")
+    observed = msgspec.structs.replace(bare.status.observed, monitors=(monitor,))
+    watched = msgspec.structs.replace(bare, status=NodeHealthStatus(observed=observed))
+    text = render(explain(watched, now=at(0)))
+    assert "xid 79" in text
+    assert "monitor kernel-log is degraded: Operation not permitted" in text
+    assert "docs/runbooks/gpu-gone.md" in text
+
+
+def test_a_word_that_changed_no_state_is_not_why_the_state_was_entered() -> None:
+    served = in_service()
+    life = served.status.lifecycle
+    assert life is not None
+    word = msgspec.structs.replace(life.history[-1], at=at(101), cause=_put_off(life.history[-1].cause))
+    life = msgspec.structs.replace(life, history=(*life.history, word))
+    told = explain(health("n1", life), now=at(110))
+    assert "It entered this state because: Put off by ana." not in told.why
+    assert any(step.cause == "Put off by ana." for step in told.history)
+
+
+def _put_off(cause: Cause) -> Cause:
+    return msgspec.structs.replace(cause, message="Put off by ana.")
 
 
 def test_a_node_without_agent_says_so() -> None:
@@ -162,3 +203,82 @@ def test_foreign_text_becomes_one_bounded_printable_line(text: str, at_most: int
 )
 def test_durations_have_two_units(minutes: float, text: str) -> None:
     assert duration(at(minutes) - at(0)) == text
+
+
+def explained(world: World, *maintenances: Maintenance) -> str:
+    status = NodeHealthStatus(observed=world.node.observed, lifecycle=world.life)
+    found = NodeHealth(metadata=ObjectMeta(name="n1"), spec=world.node.spec, status=status)
+    return render(explain(found, repairs=world.node.repairs, now=world.now, maintenances=maintenances))
+
+
+def test_a_drain_of_one_gpu_says_how_far_it_is_who_blocks_and_who_works_on() -> None:
+    world = laddered(Rung.RESET_GPU, Rung.TICKET)
+    world.node = dataclasses.replace(world.node, pods=(pod("a", gpus=4), pod("b", gpus=2), pod("c", gpus=2)))
+    told = tuple(GpuAssignment(pod_uid=f"uid-{n}", pod=f"work/{n}", gpus=(g,)) for n, g in GPUS)
+    world.observe(fault("48", hint=Hint.RESET_GPU, seen=world.now), assignments=told)
+    world.settle()
+    text = explained(world)
+    assert "2 of 2 pods left. Only pods on GPU-1 leave; 1 on other GPUs work on." in text
+    world.node = dataclasses.replace(world.node, pods=(pod("b", gpus=2), pod("c", gpus=2)))
+    message = "disruption budget.: The disruption budget web needs 2 healthy pods and has 2 currently"
+    world.node = dataclasses.replace(world.node, refusals=(Refusal("uid-b", message, world.now),))
+    world.pass_time(60)
+    world.settle()
+    text = explained(world)
+    assert "1 of 2 pods left." in text
+    assert "PodDisruptionBudget web forbids the eviction of work/b since" in text
+    assert "pod work/a holds 1 GPU, GPU-1 at fault." in text
+    assert "pod work/c holds 1 GPU." in text
+
+
+GPUS = (("a", "GPU-1"), ("b", "GPU-1"), ("c", "GPU-2"))
+
+
+def test_bursts_patterns_earlier_repairs_and_notices_are_evidence() -> None:
+    world = broken(Rung.RESET_GPU, Rung.REBOOT, Rung.TICKET)
+    recovered(world, "boot-1")
+    world.pass_time(600)
+    times = tuple(world.now - timedelta(minutes=m) for m in (30, 10, 1))
+    found = msgspec.structs.replace(
+        fault(seen=times[0]), bursts=tuple(Burst(at=t, until=t, details={"gpc": "3"}) for t in times)
+    )
+    notice = Notice(
+        id="ev-1",
+        source="aws",
+        kind=NoticeKind.REBOOT,
+        status=NoticeStatus.SCHEDULED,
+        not_before=world.now + timedelta(days=1),
+    )
+    world.observe(found, notices=(notice,))
+    world.settle()
+    text = explained(world)
+    assert "in 3 bursts since 2026-01-05" in text
+    assert "gpc=3" in text
+    assert "reset-gpu for xid/79/gpu/GPU-1: proved" in text
+    assert "reboot, attempt 1: under way" in text
+    assert "aws announces reboot (scheduled): not before" in text
+
+
+def test_a_maintenance_says_its_window_and_who_can_put_it_off() -> None:
+    world = serving()
+    made = planned(world)
+    text = explained(world, made)
+    assert "Maintenance pdu-7 (power work), Announced: 2026-01-05" in text
+    go_to(world, made.spec.opens_at)
+    world.settle()
+    text = explained(world, made)
+    assert "Handed over for maintenance" in text
+    assert "hands it back" in text
+
+
+def test_what_a_correlation_holds_back_names_the_change() -> None:
+    world = serving()
+    world.correlations = shared(world)
+    world.observe(fault(seen=world.now))
+    world.settle()
+    assert "driver.version 580.65 -> 580.95" in explained(world)
+
+
+def test_the_screen_is_one_screen() -> None:
+    world = broken(Rung.RESET_GPU, Rung.TICKET)
+    assert len(explained(world).splitlines()) <= 40

@@ -7,10 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from muster.operate.policy import (
     FULL_AUTOMATION,
+    OBSERVE_ONLY,
     SAFE_DEFAULT,
+    TICKET_ONLY,
     conditions,
     default_ladder,
     effective_policy,
@@ -22,6 +25,7 @@ from muster.operate.rules import compile_rule
 from muster.resources.base import ConditionStatus, ObjectMeta
 from muster.resources.fault import Entity, EntityKind, Fault, Hint, Scope, Severity
 from muster.resources.fault_policy import (
+    AGENT_SILENT_S,
     Budget,
     Disposition,
     Drain,
@@ -263,3 +267,32 @@ def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
 def test_no_text_makes_compiling_raise(when: str) -> None:
     program = compile_rule(when)
     assert bool(program.problem) != (program.expression is not None)
+
+
+def test_a_stronger_policy_that_says_nothing_of_silence_leaves_what_a_weaker_one_says() -> None:
+    weak = FaultPolicy(metadata=ObjectMeta(name="weak"), spec=FaultPolicySpec(priority=1, agent_silent_s=900))
+    strong = FaultPolicy(metadata=ObjectMeta(name="strong"), spec=FaultPolicySpec(priority=2))
+    assert effective_policy([weak, strong], {}).agent_silent_s == 900
+    said = replace(strong, spec=replace(strong.spec, agent_silent_s=60))
+    assert effective_policy([weak, said], {}).agent_silent_s == 60
+    assert effective_policy([strong], {}).agent_silent_s == AGENT_SILENT_S
+
+
+def test_none_switches_repairs_off_whatever_weaker_policies_say() -> None:
+    step = LadderStep(rung=Rung.REBOOT, provider="bmc")
+    rule = Rule(name="mine", when="true", disposition=Disposition.REPAIR, ladder=(step,))
+    weak = FaultPolicy(
+        metadata=ObjectMeta(name="weak"),
+        spec=FaultPolicySpec(priority=1, rules=(rule,), repair_provider="cloud", providers={"replace": "other"}),
+    )
+    strong = FaultPolicy(metadata=ObjectMeta(name="strong"), spec=FaultPolicySpec(priority=2, repair_provider="none"))
+    assert effective_policy([weak], {}).repairs
+    merged = effective_policy([weak, strong], {})
+    assert not merged.repairs
+    assert merged.provider_of(merged.rules[0].ladder[0]) == ""
+    assert merged.ladder_for(CauseKind.CERTIFICATION) == TICKET_ONLY
+
+
+def test_observe_only_over_automation_repairs_nothing() -> None:
+    merged = effective_policy([OBSERVE_ONLY, with_provider(FULL_AUTOMATION, "cloud")], {})
+    assert merged.ladder_for(CauseKind.CERTIFICATION) == TICKET_ONLY

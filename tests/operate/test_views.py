@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.operate.model import TestRequest
-from muster.operate.views import certification_record, node_record, pod_view, read_requests, write_requests
+from muster.operate.views import (
+    certification_record,
+    gpus_of_annotations,
+    node_record,
+    pod_view,
+    read_requests,
+    write_requests,
+)
 from muster.resources.certification import NodeVerdict
 from tests.operate.worlds import START
 
@@ -84,3 +91,53 @@ def test_a_certificate_lists_the_tests_that_the_node_passed_with_their_numbers()
     (test,) = record.view("n1").tests
     assert (test.name, test.digest, test.metrics) == ("pair", "sha256:p", {"pair.busbw": 480.0})
     assert record.view("n2").verdict is NodeVerdict.UNTESTED
+
+
+def test_what_is_kept_of_a_pod_tells_its_labels_gpus_and_checkpoints() -> None:
+    gpu = "GPU-01234567-89ab-cdef-0123-456789abcdef"
+    raw = {
+        "metadata": {
+            "name": "train",
+            "namespace": "work",
+            "uid": "u1",
+            "labels": {"tier": "batch", "app": "x"},
+            "annotations": {
+                "dgxc.nvidia.com/devices": json.dumps({"devices": {"nvidia.com/gpu": [gpu]}}),
+                "muster.dev/checkpoint": "true",
+                "muster.dev/checkpoint-asked": "e1",
+                "muster.dev/checkpoint-done": "e0",
+            },
+        },
+        "spec": {"nodeName": "n1", "containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+    }
+    view = pod_view(json.dumps(raw).encode())
+    assert view is not None
+    assert view.carries({"tier": "batch"})
+    assert not view.carries({"tier": "web"})
+    assert view.gpu_uuids == (gpu,)
+    assert (view.checkpoint, view.checkpoint_asked, view.checkpoint_done) == (True, "e1", "e0")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "GPU-1", "MIG-01234567-89ab-cdef-0123-456789abcdef", "{" * 9000, "x" * 9000 + "GPU-"]
+)
+def test_an_annotation_that_names_no_whole_gpu_tells_nothing(text: str) -> None:
+    assert gpus_of_annotations({"muster.dev/gpus": text}) == ()
+
+
+def test_a_pod_takes_little_memory() -> None:
+    import tracemalloc
+
+    def raw(number: int) -> bytes:
+        labels = {"app": "train", "job": f"job-{number // 64}", "index": str(number % 64), "tier": "batch"}
+        meta = {"name": f"train-{number}", "namespace": "work", "uid": f"u-{number:032}", "labels": labels}
+        spec = {"nodeName": f"n{number // 8}", "containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+        return json.dumps({"metadata": meta, "spec": spec, "status": {"phase": "Running"}}).encode()
+
+    raws = [raw(n) for n in range(2000)]
+    pod_view(raws[0])
+    tracemalloc.start()
+    kept = [pod_view(r) for r in raws]
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size / len(kept) < 620, "bytes for each pod"

@@ -9,9 +9,11 @@ from msgspec.structs import replace as with_fields
 
 from muster.operate.budget import Member, Usage
 from muster.operate.certificates import counted_digest
+from muster.operate.correlation.model import NOTHING, Correlations
 from muster.operate.decide import decide
 from muster.operate.fleet_usage import disruptions_of
 from muster.operate.model import (
+    CancelRepair,
     CertificationView,
     CreateRepair,
     Decision,
@@ -84,6 +86,7 @@ class World:
     others: tuple[Member, ...] = tuple(Member(f"x{i}", f"d{i % 4}") for i in range(19))
     others_out: tuple[str, ...] = ()
     wave: WavePlan = field(default_factory=WavePlan)
+    correlations: Correlations = NOTHING
     decisions: list[Decision] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -103,15 +106,16 @@ class World:
         if self.node.lifecycle is not None:
             own = disruptions_of(self.node.member, self.node.lifecycle)
             usage = Usage(usage.members, (*usage.disruptions, *own))
-        return FleetView(usage=usage, wave=self.wave)
+        return FleetView(usage=usage, wave=self.wave, correlations=self.correlations)
 
-    def observe(self, *faults: Fault, boot: str = "boot-1", fp: Fingerprint | None = None) -> None:
+    def observe(self, *faults: Fault, boot: str = "boot-1", fp: Fingerprint | None = None, **more: object) -> None:
         """The agent publishes what it sees, and its heartbeat is fresh."""
         old = self.node.observed
         fresh = fp or (old.fingerprint if old else readings())
         seen = Observed(
             observed_at=self.now, node_uid=self.node.uid, boot_id=boot, fingerprint=fresh, faults=tuple(faults)
         )
+        seen = with_fields(seen, **more)
         self.node = replace(self.node, observed=seen, agent_seen=self.now)
 
     def pass_time(self, seconds: float) -> None:
@@ -197,6 +201,21 @@ class World:
     @property
     def evictions(self) -> list[str]:
         return [i.pod.key for d in self.decisions for i in d.intents if isinstance(i, EvictPod)]
+
+    @property
+    def cancelled(self) -> list[str]:
+        """Names of the repairs that the last decision called back."""
+        return [i.name for i in self.decisions[-1].intents if isinstance(i, CancelRepair)]
+
+    @property
+    def rungs(self) -> list[str]:
+        """Rungs that were asked for, in order."""
+        return [r.spec.rung.value for r in self.node.repairs]
+
+    @property
+    def waits(self) -> dict[str, str]:
+        """Kind of blocker -> message."""
+        return {b.kind: b.message for b in self.life.blockers}
 
 
 def serving(policy: EffectivePolicy = AUTOMATED) -> World:

@@ -37,6 +37,15 @@ def test_the_table_tells_fault_evidence_and_what_to_do(capsys: pytest.CaptureFix
     assert "next: Drain the work off GPU 0000:9b:00.0" in out
 
 
+def test_a_time_without_a_year_is_shown_as_people_write_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "syslog"
+    log.write_text("Dec  1 02:11:41 gpu-017 kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n")
+    assert run(["read", str(log)]) == 0
+    assert "at 12-01T02:11:41" in capsys.readouterr().out
+
+
 def test_the_table_shows_the_readings_with_their_units(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     waits = DATA / "cases" / "data-loading-two-groups"
     context = ["--context", str(waits / "context.yaml")] if (waits / "context.yaml").exists() else []

@@ -422,6 +422,7 @@ def test_the_report_does_not_depend_on_the_hash_seed() -> None:
     ("Out of memory: Killed process 4711 (python3) total-vm:1kB", "oom-kill", "warning"),
     ("Memory cgroup out of memory: Killed process 4711 (python3) total-vm:1kB", "oom-kill-cgroup", "info"),
     ("watchdog: BUG: soft lockup - CPU#17 stuck for 22s! [kworker/17:1:99]", "soft-lockup", "warning"),
+    ("NMI watchdog: BUG: soft lockup - CPU#12 stuck for 23s! [python3:4242]", "soft-lockup", "warning"),
     ("NMI watchdog: Watchdog detected hard LOCKUP on cpu 3", "hard-lockup", "fatal"),
     ("INFO: task python3:4711 blocked for more than 120 seconds.", "hung-task", "warning"),
     ("rcu: INFO: rcu_sched self-detected stall on CPU", "rcu-stall", "warning"),

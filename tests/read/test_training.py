@@ -343,7 +343,8 @@ def test_the_parts_add_up_to_the_wall_time(events: list[tuple[str, int]], cut: i
     log = read_log(text[: len(text) - cut] if cut < len(text) - 150 else text)
     made = intervals_of(log)
     if made is None:
-        assert log.clock.value == "none"
+        # Without a duration of any step (one moment, or times cut away) there is nothing to add up.
+        assert log.clock.value == "none" or log.median_step_s() is None
         return
     assert abs(sum(made.parts_us().values()) - made.wall_us) <= 1000
     assert all(length >= 0 for length in made.parts_us().values())

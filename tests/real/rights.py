@@ -38,6 +38,18 @@ WITH_WORKERS = sorted(
 """What the controller may do only for tests in workers: `test_worker_rights` shows that each of them is needed."""
 
 
+WHEN_ASKED = sorted(
+    Right(group, resource, verb)
+    for group, resource, verbs in (
+        ("", "pods", "get patch"),
+        ("muster.dev", "repairs", "get patch"),
+        ("muster.dev", "maintenances/status", "patch"),
+    )
+    for verb in verbs.split()
+)
+"""What the controller does only for checkpoints, cancelled repairs and maintenance: see `test_operate_rights`."""
+
+
 def the_chart() -> ModuleType:
     """Helm's engine comes with the fuller suite only; the other one collects these tests too."""
     from tests.deploy import chart

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from muster.certify.controller import CertificationController
@@ -16,6 +17,7 @@ from muster.errors import BadInputError
 from muster.kube.api import (
     BASELINES,
     LEASES,
+    MAINTENANCES,
     NODE_HEALTHS,
     ConflictError,
     ConnectionLostError,
@@ -27,6 +29,7 @@ from muster.kube.api import (
     TooManyRequestsError,
 )
 from muster.kube.metered import MeteredApi
+from muster.operate.outputs.config import OutputsConfig, SinkConfig, SinkKind
 from muster.resources.base import API_VERSION, CONTROLLER_LEASE, SYSTEM_NAMESPACE
 from muster.resources.baseline import Assertion, AssertionResult, BaselineSpec, Drift, DriftClass
 from muster.resources.node_health import CauseKind
@@ -56,7 +59,11 @@ class Measured:
     """A controller process with its metrics."""
 
     def __init__(
-        self, c: TestCluster, identity: str = "a", compare: Callable[[KubeApi], Compare] | None = None
+        self,
+        c: TestCluster,
+        identity: str = "a",
+        compare: Callable[[KubeApi], Compare] | None = None,
+        outputs: OutputsConfig | None = None,
     ) -> None:
         self.lines: list[str] = []
         self.metrics = ControllerMetrics("1.2.3", self._figures)
@@ -65,6 +72,7 @@ class Measured:
             c.clock,
             identity,
             compare=compare,
+            outputs=outputs,
             tell=self.lines.append,
             certifications=Idle,
             observer=self.metrics,
@@ -369,5 +377,79 @@ def test_the_queue_tells_how_much_waits() -> None:
                     await asyncio.sleep(0)
             # 20 nodes become due at once and 8 workers take one each.
             assert deepest >= 12
+
+    run_virtual(story)
+
+
+def test_what_nodes_wait_for_is_counted() -> None:
+    async def story(clock: VirtualClock) -> None:
+        fleet = [Machine(f"n{i:02}", domain=f"d{i % 2}") for i in range(4)]
+        async with cluster(clock, fleet, controller=False) as c:
+            m = Measured(c)
+            async with running_tasks(m.process.run()):
+                await c.until_settled()
+                assert value(m.scrape(), "muster_nodes_blocked", kind="person") == 0
+                body = {"spec": {"hold": {"by": "alice", "reason": "cable"}}}
+                await c.api.patch(NODE_HEALTHS, "n00", body, PatchType.MERGE)
+                await clock.sleep(30)
+                assert value(m.scrape(), "muster_nodes_blocked", kind="person") == 1
+
+    run_virtual(story)
+
+
+def test_a_finding_that_many_nodes_share_is_counted() -> None:
+    async def story(clock: VirtualClock) -> None:
+        fleet = [Machine(f"n{i:02}", domain="d0") for i in range(6)]
+        async with cluster(clock, fleet, controller=False) as c:
+            m = Measured(c)
+            async with running_tasks(m.process.run()):
+                await c.until_settled()
+                assert value(m.scrape(), "muster_correlations") == 0
+                for machine in fleet:
+                    machine.faults = (fault(seen=clock.now()),)
+                await clock.sleep(120)
+                assert value(m.scrape(), "muster_correlations") >= 1
+
+    run_virtual(story)
+
+
+def test_maintenance_is_counted_and_its_overrun_once_a_node() -> None:
+    async def story(clock: VirtualClock) -> None:
+        async with cluster(clock, [Machine(f"n{i:02}") for i in range(3)], controller=False) as c:
+            m = Measured(c)
+            async with running_tasks(m.process.run()):
+                await c.until_settled()
+                opens, closes = (clock.now() + timedelta(seconds=s) for s in (60, 600))
+                spec = {
+                    "reason": "firmware",
+                    "nodes": ["n00"],
+                    "opensAt": opens.isoformat(),
+                    "closesAt": closes.isoformat(),
+                }
+                body = {"apiVersion": API_VERSION, "kind": "Maintenance", "metadata": {"name": "fw"}, "spec": spec}
+                await c.api.create(MAINTENANCES, body)
+                await clock.sleep(30)
+                assert value(m.scrape(), "muster_maintenances", phase="Announced") == 1
+                await clock.sleep(1200)
+                found = m.scrape()
+                assert value(found, "muster_maintenances", phase="Overrun") == 1
+                assert value(found, "muster_maintenance_overruns_total") == 1
+
+    run_virtual(story)
+
+
+def test_actions_and_deliveries_are_counted() -> None:
+    async def story(clock: VirtualClock) -> None:
+        sink = SinkConfig(name="ops", kind=SinkKind.WEBHOOK, url="http://127.0.0.1:9/x", timeout_s=1)
+        async with cluster(clock, [Machine("n00"), Machine("n01")], controller=False) as c:
+            m = Measured(c, outputs=OutputsConfig(sinks=(sink,)))
+            async with running_tasks(m.process.run()):
+                await c.until_settled()
+                found = m.scrape()
+                assert value(found, "muster_actions_total", action="hold", result="done") >= 2
+                assert value(found, "muster_actions_total", action="release", result="done") >= 2
+                # Nobody is there: the steps wait, and are offered again and again.
+                assert value(found, "muster_output_events_total", sink="ops", result="again") >= 1
+                assert value(found, "muster_output_lag_seconds", sink="ops") > 0
 
     run_virtual(story)
