@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-full control-plane programs flux browser lint bench crds clean
+.PHONY: demo test test-full control-plane programs flux browser postgres chaos lint bench crds clean
 
 demo: $(VENV)/.base
 	$(BIN)/muster demo
@@ -11,7 +11,7 @@ demo: $(VENV)/.base
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not full" -n 2
 
-test-full: $(VENV)/.full lint control-plane programs browser
+test-full: $(VENV)/.full lint control-plane programs browser postgres
 	$(BIN)/python -m pytest -m full -n 2
 	$(MAKE) bench BENCH_FLAGS=--quick
 
@@ -32,6 +32,17 @@ browser:
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
 	  echo "There is no chromium and it cannot be installed here: install the package chromium for the test of reports."
+
+# The database server of the history's tests, from Debian's package. Where it cannot be had, their last line says so.
+postgres:
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql >/dev/null; } || \
+	  echo "There is no PostgreSQL and it cannot be installed here: install the package postgresql for the test of history."
+
+# Seeded chaos on a virtual clock: SEEDS=N for a long run, SEED=K to play one again.
+SEEDS ?= 40
+chaos: $(VENV)/.dev
+	$(BIN)/python -m tests.chaos --seeds $(SEEDS) $(if $(SEED),--seed $(SEED))
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check src tests benchmarks

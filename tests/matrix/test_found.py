@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from muster.operate.budget import Usage
-from muster.operate.fleet_plan import PlannedNode, plan_fleet
+from muster.operate.fleet_plan import plan_fleet
+from muster.operate.fleet_roles import PlannedNode
 from muster.operate.model import NodeView
 from muster.operate.providers.turn import Capability, Step, turns
 from muster.resources.base import ObjectMeta

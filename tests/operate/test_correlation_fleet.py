@@ -13,7 +13,8 @@ from msgspec.structs import replace as with_fields
 
 from muster.operate.budget import Usage
 from muster.operate.decide import decide
-from muster.operate.fleet_plan import PlannedNode, plan_fleet
+from muster.operate.fleet_plan import plan_fleet
+from muster.operate.fleet_roles import PlannedNode
 from muster.operate.model import FleetView, NodeView
 from muster.resources.fault import Hint, Scope, Severity
 from muster.resources.node_health import AgentSeen, Certificate, Lifecycle, Observed, State

@@ -8,7 +8,8 @@ from datetime import timedelta
 from msgspec.structs import replace as with_fields
 
 from muster.operate.correlation.model import Correlated, Correlations
-from muster.operate.fleet_plan import PlannedNode, plan_fleet
+from muster.operate.fleet_plan import plan_fleet
+from muster.operate.fleet_roles import PlannedNode
 from muster.operate.model import NOTE_REASONS, NodeView
 from muster.operate.policy import FULL_AUTOMATION, EffectivePolicy, effective_policy, with_provider
 from muster.operate.projection import taints

@@ -27,7 +27,8 @@ from muster.operate.carry_out import NotLeadingError, Writer, always_leading
 from muster.operate.checkpoint_webhook import CheckpointCalls, Post, post
 from muster.operate.decide import decide, decide_departed
 from muster.operate.figures import CountedNode, fleet_figures
-from muster.operate.fleet_plan import FleetPlan, PlannedNode, news, plan_fleet, waiting_for_budget
+from muster.operate.fleet_plan import FleetPlan, news, plan_fleet, waiting_for_budget
+from muster.operate.fleet_roles import PlannedNode
 from muster.operate.fleet_tally import FleetTally
 from muster.operate.model import (
     BlockerKind,
