@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Two workers that keep to neighbouring tests, so that what a module or a session starts is started rarely.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .PHONY: demo test test-full control-plane programs flux browser postgres chaos lint bench crds clean
 
@@ -9,10 +11,13 @@ demo: $(VENV)/.base
 	$(BIN)/muster demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not full" -n 2
+	$(PYTEST) -m "not full"
 
-test-full: $(VENV)/.full lint control-plane programs browser postgres
-	$(BIN)/python -m pytest -m full -n 2
+# Lints and builds two at a time; packages one after the other, because apt has one lock.
+test-full: $(VENV)/.full
+	$(MAKE) browser postgres
+	$(MAKE) -j2 lint control-plane programs
+	$(PYTEST) -m full
 	$(MAKE) bench BENCH_FLAGS=--quick
 
 # A real kube-apiserver and its kin, built once into a cache; without Go it says so and the tests count what did not run.

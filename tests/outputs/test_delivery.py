@@ -224,6 +224,21 @@ async def test_events_that_are_refused_do_not_block_what_follows(bed: Bed) -> No
 
 
 @on_bed
+async def test_marks_are_kept_soon_and_then_once_a_minute(bed: Bed) -> None:
+    async def version() -> str:
+        found = await bed.api.get(CONFIG_MAPS, CURSORS, SYSTEM_NAMESPACE)
+        return str(found["metadata"]["resourceVersion"])
+
+    await bed.start(Receiver())
+    await bed.clock.sleep(15)
+    versions = [await version()]
+    for _ in range(60):
+        await bed.clock.sleep(10)
+        versions.append(await version())
+    assert 9 <= len(set(versions)) <= 11, "ten minutes"
+
+
+@on_bed
 async def test_who_does_not_lead_delivers_nothing_and_moves_no_mark(bed: Bed) -> None:
     receiver = Receiver()
     await bed.node("n1")

@@ -15,7 +15,7 @@ from msgspec import inspect as types
 from muster import yamlio
 from muster.kube import api
 from muster.resources import crd
-from muster.resources.base import from_object, to_object
+from muster.resources.base import GROUP, from_object, to_object
 from muster.resources.crd_tables import BOUNDS, KINDS, ROOT_RULES, RULES, KindInfo
 from muster.resources.fault_policy import Blackout, Correlation
 from muster.resources.maintenance import MaintenanceSpec
@@ -37,6 +37,11 @@ def nodes_of(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict
     for word in ("items", "additionalProperties"):
         if isinstance(schema.get(word), dict):
             yield from nodes_of(schema[word], f"{path}[{word}]")
+
+
+def test_every_caller_has_manifests_of_its_own() -> None:
+    crd.manifests()[0]["spec"]["group"] = "changed"
+    assert crd.manifests()[0]["spec"]["group"] == GROUP
 
 
 SAMPLES: dict[tuple[type, str], Any] = {

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from muster.sim.api_status import Cause, forbidden_field, invalid_value, required, unsupported_value
 from muster.sim.schema import Schema, prune
@@ -36,11 +39,24 @@ _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 _PRESERVE, _EMBEDDED = "x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"
 
 
+_KEPT_SCHEMAS = 128
+"""A cluster reads the schema of each definition three times, and a simulation starts many clusters with the same."""
+
+
 def read_root(raw: Any, path: str, causes: list[Cause]) -> Schema:
     """Read the schema of an object. What is wrong, or not supported here, is added to `causes` under `path`."""
+    schema, found = _read_text(msgspec.json.encode(raw), path)
+    causes += found
+    return schema
+
+
+@lru_cache(maxsize=_KEPT_SCHEMAS)
+def _read_text(text: bytes, path: str) -> tuple[Schema, tuple[Cause, ...]]:
+    """`read_root` of a schema as JSON: what it returns is shared, so it holds nothing that a caller may change."""
+    raw, causes = msgspec.json.decode(text), list[Cause]()
     if isinstance(raw, dict):
         _check_root(raw, path, causes)
-    return read_schema(raw, path, causes, root=True)
+    return read_schema(raw, path, causes, root=True), tuple(causes)
 
 
 def _check_root(raw: dict[str, Any], path: str, causes: list[Cause]) -> None:

@@ -58,6 +58,8 @@ REMEMBERED = timedelta(days=60)
 OVERLAP = timedelta(minutes=5)
 """How far before its mark a new leader reads again: clocks differ, and a second delivery does no harm."""
 SAVE_S = 10.0
+SAVED_ENOUGH = timedelta(minutes=1)
+"""Marks move all the time. Once kept, they need not be newer than that: far less than is read again anyway."""
 
 
 class _Outbox:
@@ -181,6 +183,7 @@ class Outputs:
         self._observer = observer or ControllerObserver()
         self._outboxes = [_Outbox(sink) for sink in sinks]
         self._saved: dict[str, str] = {}
+        self._saved_at: datetime | None = None
 
     def stepped(
         self, node: str, labels: Mapping[str, str], life: Lifecycle, transitions: Sequence[Transition]
@@ -336,7 +339,7 @@ class Outputs:
         for outbox in self._outboxes:
             outbox.rest(self._clock.now())
         now = {o.sink.config.name: o.mark.isoformat() for o in self._outboxes if o.mark is not None}
-        if now == self._saved or not await self._still_leading():
+        if now == self._saved or self._saved_lately(now) or not await self._still_leading():
             return
         body = {"data": now}
         try:
@@ -350,4 +353,8 @@ class Outputs:
                 await self._api.create(CONFIG_MAPS, created, SYSTEM_NAMESPACE, manager=CONTROLLER_MANAGER)
             except AlreadyExistsError:
                 return
-        self._saved = now
+        self._saved, self._saved_at = now, self._clock.now()
+
+    def _saved_lately(self, marks: Mapping[str, str]) -> bool:
+        at = self._saved_at
+        return at is not None and self._saved.keys() == marks.keys() and self._clock.now() < at + SAVED_ENOUGH

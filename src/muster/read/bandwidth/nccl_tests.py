@@ -22,18 +22,18 @@ MAX_ROWS = 100_000
 _MAX_STREAMS = 4096
 _MAX_FAILURES = 100
 
-_VERSION = re.compile(r"#?\s*nccl-tests version (\S{1,40})")
+_VERSION = re.compile(r"nccl-tests version (\S{1,40})")
 _VERSION_CODE = re.compile(r"nccl-(headers|library)=(\d{1,9})")
 _NCCL_VERSION = re.compile(r"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})")
-_START = re.compile(r"#?\s*Collective test starting: (\S{1,100})")
-_END = re.compile(r"#?\s*Collective test concluded: (\S{1,100})")
+_START = re.compile(r"Collective test starting: (\S{1,100})")
+_END = re.compile(r"Collective test concluded: (\S{1,100})")
 _PARAMETER = re.compile(r"([A-Za-z][A-Za-z ]{0,20}?)(?::\s*|\s)(-?\d{1,19})(?:\((factor|bytes)\))?(?=\s|$)")
 _RANK = re.compile(
     r"#?\s{0,40}Rank\s{1,12}(\d{1,9})\s{1,12}(?:Group\s{1,12}(\d{1,9})\s{1,12})?Pid\s{1,12}(\d{1,12})\s{1,12}on\s{1,40}(\S{1,253})"
     r"\s{1,12}device\s{1,12}(\d{1,6})\s{1,12}\[([0-9A-Za-z:.]{1,32})\]\s{0,12}(.{0,200})"
 )
-_BOUNDS = re.compile(r"#?\s*Out of bounds values\s{0,40}:\s{0,12}(\d{1,18})\s{0,12}(OK|FAILED)?")
-_AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s{0,40}:\s{0,12}(\S{1,40})\s{0,12}(OK|FAILED)?")
+_BOUNDS = re.compile(r"Out of bounds values\s{0,40}:\s{0,12}(\d{1,18})\s{0,12}(OK|FAILED)?")
+_AVERAGE = re.compile(r"Avg bus bandwidth\s{0,40}:\s{0,12}(\S{1,40})\s{0,12}(OK|FAILED)?")
 _FAILURE = re.compile(
     r"(?:(?P<host>[A-Za-z0-9_.-]{1,253}): )?Test (?P<kind>NCCL|CUDA|CURAND|MPI) failure (?P<where>\S{1,200})"
     r"\s{0,4}(?P<error>.{0,300})"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 _NOT_A_WORD = re.compile(r"[^a-z0-9]+")
-_UNIT = re.compile(r"\s*\[[^\]]{0,20}\]\s*$")
+_UNIT = re.compile(r"\[[^\]]{0,20}\]\s*$")
 
 _PATHS: Mapping[str, tuple[str, ...]] = {
     "index": ("index",),
