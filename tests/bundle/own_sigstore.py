@@ -22,6 +22,7 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 _OIDC_ISSUER = ObjectIdentifier("1.3.6.1.4.1.57264.1.1")
 _TIMESTAMPS = ObjectIdentifier("1.3.6.1.4.1.11129.2.4.2")
 _SHA256_ECDSA = b"\x04\x03"
+IN_TOTO = "application/vnd.in-toto+json"
 
 
 def text(raw: bytes) -> str:
@@ -38,6 +39,21 @@ def _log_id(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _sign(key: ec.EllipticCurvePrivateKey, data: bytes) -> bytes:
     return key.sign(data, ec.ECDSA(hashes.SHA256()))
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return text(certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def _bundle(certificate: x509.Certificate, entry: dict[str, Any], content: dict[str, Any]) -> str:
+    raw = certificate.public_bytes(serialization.Encoding.DER)
+    return json.dumps(
+        {
+            "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
+            "verificationMaterial": {"certificate": {"rawBytes": text(raw)}, "tlogEntries": [entry]},
+            **content,
+        }
+    )
 
 
 def _name(common: str) -> x509.Name:
@@ -105,18 +121,30 @@ class OwnSigstore:
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._certificate(key, identity, issuer)
         signature, digest = _sign(key, content), hashlib.sha256(content).digest()
-        entry = self._entry(certificate, signature, digest)
-        raw = certificate.public_bytes(serialization.Encoding.DER)
-        return json.dumps(
-            {
-                "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
-                "verificationMaterial": {"certificate": {"rawBytes": text(raw)}, "tlogEntries": [entry]},
-                "messageSignature": {
-                    "messageDigest": {"algorithm": "SHA2_256", "digest": text(digest)},
-                    "signature": text(signature),
-                },
-            }
+        spec = {
+            "data": {"hash": {"algorithm": "sha256", "value": digest.hex()}},
+            "signature": {"content": text(signature), "publicKey": {"content": _pem(certificate)}},
+        }
+        message = {
+            "messageDigest": {"algorithm": "SHA2_256", "digest": text(digest)},
+            "signature": text(signature),
+        }
+        return _bundle(certificate, self._entry("hashedrekord", spec), {"messageSignature": message})
+
+    def signed_statement(self, statement: bytes, identity: str, issuer: str, kind: str = IN_TOTO) -> str:
+        """A sigstore bundle that holds `statement` in a DSSE envelope."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = self._certificate(key, identity, issuer)
+        signature = _sign(
+            key, b" ".join([b"DSSEv1", b"%d" % len(kind), kind.encode(), b"%d" % len(statement), statement])
         )
+        envelope = {"payload": text(statement), "payloadType": kind, "signatures": [{"sig": text(signature)}]}
+        spec = {
+            "envelopeHash": {"algorithm": "sha256", "value": hashlib.sha256(_canonical(envelope)).hexdigest()},
+            "payloadHash": {"algorithm": "sha256", "value": hashlib.sha256(statement).hexdigest()},
+            "signatures": [{"signature": text(signature), "verifier": _pem(certificate)}],
+        }
+        return _bundle(certificate, self._entry("dsse", spec), {"dsseEnvelope": envelope})
 
     def _certificate(self, key: ec.EllipticCurvePrivateKey, identity: str, issuer: str) -> x509.Certificate:
         own = self.authority.public_key()
@@ -149,19 +177,9 @@ class OwnSigstore:
         prefix = b"\x04" + (bytes([len(listed)]) if len(listed) < 128 else bytes([0x81, len(listed)]))
         return prefix + listed
 
-    def _entry(self, certificate: x509.Certificate, signature: bytes, digest: bytes) -> dict[str, Any]:
+    def _entry(self, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         """The entry of the signature log, alone in its tree."""
-        pem = certificate.public_bytes(serialization.Encoding.PEM)
-        body = _canonical(
-            {
-                "apiVersion": "0.0.1",
-                "kind": "hashedrekord",
-                "spec": {
-                    "data": {"hash": {"algorithm": "sha256", "value": digest.hex()}},
-                    "signature": {"content": text(signature), "publicKey": {"content": text(pem)}},
-                },
-            }
-        )
+        body = _canonical({"apiVersion": "0.0.1", "kind": kind, "spec": spec})
         seconds = int((NOW + timedelta(minutes=1)).timestamp())
         root = hashlib.sha256(b"\x00" + body).digest()
         note = f"log.invalid\n1\n{text(root)}\n"
@@ -172,7 +190,7 @@ class OwnSigstore:
         return {
             "logIndex": "0",
             "logId": {"keyId": text(_log_id(self.log))},
-            "kindVersion": {"kind": "hashedrekord", "version": "0.0.1"},
+            "kindVersion": {"kind": kind, "version": "0.0.1"},
             "integratedTime": str(seconds),
             "inclusionPromise": {"signedEntryTimestamp": text(_sign(self.log, promise))},
             "inclusionProof": {

@@ -352,14 +352,16 @@ def sign(folder: str, identity_token_file: str | None) -> None:
     """
     from muster.configure.bundles import signing
 
-    token = None
-    if identity_token_file is not None:
-        try:
-            with click.open_file(identity_token_file) as file:
-                token = file.read(65536).strip()
-        except OSError as error:
-            reason = error.strerror or error
-            raise BadInputError(f"Cannot read the token from {identity_token_file}: {reason}.") from error
-        except UnicodeDecodeError as error:
-            raise BadInputError(f"{identity_token_file} holds no token, but bytes that are no text.") from error
+    token = read_token(identity_token_file) if identity_token_file is not None else None
     click.echo(f"{signing.sign(Path(folder), token)}: written", err=True)
+
+
+def read_token(path: str) -> str:
+    """The OIDC token in the file `path`, `-` for stdin. Raises BadInputError."""
+    try:
+        with click.open_file(path) as file:
+            return str(file.read(65536)).strip()
+    except OSError as error:
+        raise BadInputError(f"Cannot read the token from {path}: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"{path} holds no token, but bytes that are no text.") from error

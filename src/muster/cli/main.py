@@ -19,6 +19,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "catalogue": ("muster.cli.catalogue:catalogue", "Check a catalogue layer, or push it to a registry."),
     "baseline": ("muster.cli.baseline:baseline", "Print the object that keeps a cluster on its recipe."),
     "certify": ("muster.cli.certify:certify", "Prove that nodes and links do the work; name what does not."),
+    "certificate": ("muster.cli.certificate:certificate", "Export a node's certificate and verify one offline."),
     "nodes": ("muster.cli.nodes:nodes", "The fleet, one line a node."),
     "node": ("muster.cli.nodes:node", "Explain one node; hold, release, approve, retry, defer, retire it."),
     "maintenance": (

@@ -1,0 +1,1 @@
+"""Signatures over files that leave the cluster: DSSE envelopes, keys in PEM files, and sigstore without keys."""
