@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from muster.kube.api import CERTIFICATIONS, MAINTENANCES, NODE_HEALTHS, NODES, REPAIRS, KubeApi
 from muster.operate.budget import allowance
 from muster.operate.certificates import counted_digest
@@ -61,11 +63,10 @@ class Violation:
 
 async def take(api: KubeApi, now: datetime, policy: EffectivePolicy) -> Snapshot:
     """Read everything that the rules look at."""
-    import json
 
     async def read(res: Any) -> dict[str, Object]:
         page = await api.list_page(res)
-        found = [json.loads(raw) for raw in page.items]
+        found = [msgspec.json.decode(raw) for raw in page.items]
         return {o["metadata"]["name"]: o for o in found}
 
     return Snapshot(

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from muster.clock import Clock
 from muster.kube.api import (
     CERTIFICATIONS,
@@ -247,10 +249,8 @@ class TestCluster:
     # Reading
 
     async def all(self, res: Any) -> list[Object]:
-        import json
-
         page = await self.api.list_page(res)
-        return [json.loads(raw) for raw in page.items]
+        return [msgspec.json.decode(raw) for raw in page.items]
 
     async def life(self, name: str) -> Lifecycle | None:
         try:

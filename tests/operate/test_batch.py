@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from hypothesis import given
@@ -92,3 +93,19 @@ def test_the_name_follows_from_the_moment_of_the_nodes() -> None:
     assert certification_name("repair", first) == certification_name("repair", first[::-1])
     assert certification_name("repair", first) != certification_name("repair", later)
     assert len(certification_name("bringup", first)) < 40
+
+
+def test_nodes_that_need_other_tests_or_follow_another_recipe_are_tested_apart() -> None:
+    asked = [
+        waiter(0, waited_s=120),
+        replace(waiter(1, waited_s=120), tests=("host", "pair", "all-reduce")),
+        replace(waiter(2, waited_s=120), recipe="sha256:a"),
+        replace(waiter(3, waited_s=120), recipe="sha256:a"),
+    ]
+    plan = plan_batches(asked, partners(8), START, in_service=8)
+    specs = {b.spec.nodes: (b.spec.tests, b.spec.recipe_digest) for b in plan.batches}
+    assert specs == {
+        ("n000",): ((), ""),
+        ("n001",): (("host", "pair", "all-reduce"), ""),
+        ("n002", "n003"): ((), "sha256:a"),
+    }

@@ -36,7 +36,20 @@ def test_work_that_slipped_onto_a_new_node_is_reported_and_waited_for() -> None:
     decision = world.settle()
     assert [n.reason for n in decision.notes] == ["WorkBeforeHold"]
     assert [b.kind for b in world.life.blockers] == ["pod"]
+    assert "Work came to the node before it could be held: work/train-0" in world.life.next
+    assert "work/train-0" in world.life.history[0].cause.message
     assert world.evictions == []
+
+
+def test_work_that_slips_in_between_the_first_look_and_the_hold_is_reported_once() -> None:
+    world = World()
+    world.settle()
+    world.node = replace(world.node, pods=(pod(),))
+    world.settle()
+    world.pass_time(60)
+    world.settle()
+    assert [n.reason for d in world.decisions for n in d.notes] == ["WorkBeforeHold"]
+    assert "before it could be held" in world.life.next
 
 
 @pytest.mark.parametrize(

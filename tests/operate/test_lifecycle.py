@@ -54,12 +54,17 @@ def test_service_is_entered_by_a_pass_or_from_a_persons_hold_only() -> None:
     assert entries == {
         (State.CERTIFYING, Trigger.CERTIFICATION_PASSED),
         (State.QUARANTINED, Trigger.HOLD_LIFTED),
+        (State.UNCERTIFIED, Trigger.GAVE_WAY),
     }
 
 
 @pytest.mark.parametrize("state", [s for s in State if s is not State.IN_SERVICE])
 def test_without_hold_lifted_every_way_to_service_passes_certifying(state: State) -> None:
-    edges = {k: v for k, v in TABLE.items() if k[1] is not Trigger.HOLD_LIFTED and k[0] is not State.CERTIFYING}
+    edges = {
+        k: v
+        for k, v in TABLE.items()
+        if k[1] not in (Trigger.HOLD_LIFTED, Trigger.GAVE_WAY) and k[0] is not State.CERTIFYING
+    }
     assert State.IN_SERVICE not in edges.values()
 
 

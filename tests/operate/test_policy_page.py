@@ -15,7 +15,15 @@ from muster.operate.policy import SHIPPED
 from muster.operate.policy_files import read_policy
 from muster.operate.policy_problems import problems
 from muster.operate.rules import Vocabulary, compile_rule, names
-from muster.resources.fault_policy import Correlation, Disposition, Pattern, Rule
+from muster.resources.fault_policy import (
+    CertificationPolicy,
+    Correlation,
+    Disposition,
+    DriftAction,
+    DriftPolicy,
+    Pattern,
+    Rule,
+)
 
 DOCS = Path(__file__).parents[2] / "docs/reference"
 PAGE = (DOCS / "policy.md").read_text()
@@ -74,12 +82,25 @@ def test_the_page_names_every_disposition_mildest_first() -> None:
         (Rule, "Dispositions, mildest first", {"name", "when", "disposition"}),
         (Pattern, "Patterns", {"name", "description", "severity", "scope", "hint", "message", "details"}),
         (Correlation, "Correlations", {"name"}),
+        (CertificationPolicy, "Drift and certificates", set()),
     ],
 )
 def test_the_page_names_every_field(model: type, section: str, told_elsewhere: set[str]) -> None:
     fields = set(model.__struct_encode_fields__)  # type: ignore[attr-defined]
     assert fields - told_elsewhere <= set(cells(section))
     assert all(f"`{name}`" in PAGE or f"{name}:" in PAGE for name in fields)
+
+
+def test_the_page_names_every_setting_of_drift_with_its_default() -> None:
+    part = PAGE.split("## Drift and certificates")[1].split("\n## ")[0]
+    told = dict(re.findall(r"`drift\.([a-z]+)`[^|]*\| `([a-z]+)` \|", part))
+    defaults = {k: v.value for k, v in to_builtins_of(DriftPolicy()).items() if k != "max_grace_s"}
+    assert told == defaults
+    assert "`drift.maxGraceS`" in part
+
+
+def to_builtins_of(drift: DriftPolicy) -> dict[str, DriftAction]:
+    return {name: getattr(drift, name) for name in drift.__struct_fields__}
 
 
 def test_the_page_names_every_policy_that_comes_with_muster() -> None:

@@ -26,6 +26,7 @@ from muster.resources.fault import Hint, Scope, Severity
 from muster.resources.fault_policy import (
     Blackout,
     Budget,
+    CertificationPolicy,
     Checkpoint,
     Correlation,
     Disposition,
@@ -33,6 +34,8 @@ from muster.resources.fault_policy import (
     DrainMode,
     DrainRule,
     DrainScope,
+    DriftAction,
+    DriftPolicy,
     FaultPolicy,
     FaultPolicySpec,
     GroupBy,
@@ -255,3 +258,29 @@ def test_a_provider_that_is_not_there_is_a_warning_in_the_condition() -> None:
     assert "names the provider cloud, which this controller does not have (it has redfish)" in condition.message
     assert "Rule late of FaultPolicy p is never reached: rule all" in condition.message
     assert warnings(policy(repair_provider="cloud")) == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"drift": DriftPolicy(baseline=DriftAction.HOLD)}, "drift.baseline hold; give report or roll"),
+        ({"drift": DriftPolicy(coverage=DriftAction.HOLD)}, "drift.coverage hold; give report or roll"),
+        (
+            {"certification": CertificationPolicy(max_age_s=86399)},
+            "maxAgeS 86399; give 0 (never) or at least 86400 s",
+        ),
+        ({"certification": CertificationPolicy(max_age_s=-1)}, "certification.maxAgeS -1; give 0 or more seconds"),
+        ({"certification": CertificationPolicy(max_age_s=10**9)}, "certification.maxAgeS 1000000000; give at most"),
+        ({"certification": CertificationPolicy(require=("Pair!",))}, "requires the test 'Pair!'"),
+        ({"certification": CertificationPolicy(require=("pair", "pair"))}, "require with each test once"),
+        ({"certification": CertificationPolicy(require=tuple(f"t{i}" for i in range(33)))}, "at most 32"),
+    ],
+)
+def test_what_is_asked_of_certificates_is_checked(spec: dict[str, object], sentence: str) -> None:
+    assert [p for p in problems(policy(**spec)) if sentence in p]
+
+
+def test_ages_and_required_tests_that_make_sense_are_accepted() -> None:
+    fine = CertificationPolicy(max_age_s=86400, require=("dcgm-diag",), adopt=True)
+    drift = DriftPolicy(baseline=DriftAction.ROLL, coverage=DriftAction.ROLL)
+    assert problems(policy(certification=fine, drift=drift)) == ()

@@ -10,6 +10,7 @@ from msgspec.structs import replace as with_fields
 from muster.operate.budget import Member, Usage
 from muster.operate.certificates import counted_digest
 from muster.operate.correlation.model import NOTHING, Correlations
+from muster.operate.coverage import NO_STANDARD, Standard
 from muster.operate.decide import decide
 from muster.operate.fleet_usage import disruptions_of
 from muster.operate.model import (
@@ -87,6 +88,8 @@ class World:
     others_out: tuple[str, ...] = ()
     wave: WavePlan = field(default_factory=WavePlan)
     correlations: Correlations = NOTHING
+    standard: Standard = NO_STANDARD
+    demand: bool = False
     decisions: list[Decision] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -106,7 +109,13 @@ class World:
         if self.node.lifecycle is not None:
             own = disruptions_of(self.node.member, self.node.lifecycle)
             usage = Usage(usage.members, (*usage.disruptions, *own))
-        return FleetView(usage=usage, wave=self.wave, correlations=self.correlations)
+        return FleetView(
+            usage=usage,
+            wave=self.wave,
+            correlations=self.correlations,
+            standard=self.standard,
+            demand=self.demand,
+        )
 
     def observe(self, *faults: Fault, boot: str = "boot-1", fp: Fingerprint | None = None, **more: object) -> None:
         """The agent publishes what it sees, and its heartbeat is fresh."""
@@ -142,12 +151,14 @@ class World:
                 return first
         raise AssertionError(f"does not settle: {last.lifecycle}")
 
-    def certification(self, phase: Phase = Phase.RUNNING, verdict: NodeVerdict = NodeVerdict.PASSED) -> None:
+    def certification(
+        self, phase: Phase = Phase.RUNNING, verdict: NodeVerdict = NodeVerdict.PASSED, **more: object
+    ) -> None:
         """A certification asked for the node as it is now, or the running one moved to `phase`."""
         name = self.life.certification or f"cert-{len(self.node.certifications)}"
         known = {c.name: c for c in self.node.certifications}
         if name in known:
-            view = replace(known[name], phase=phase, verdict=verdict)
+            view = replace(known[name], phase=phase, verdict=verdict, **more)  # type: ignore[arg-type]
         else:
             assert self.node.observed is not None
             assert self.life.episode is not None
@@ -167,15 +178,15 @@ class World:
             )
         self.node = replace(self.node, certifications=tuple((known | {name: view}).values()))
 
-    def certify(self, verdict: NodeVerdict = NodeVerdict.PASSED) -> None:
-        """Through a whole certification with the given end."""
+    def certify(self, verdict: NodeVerdict = NodeVerdict.PASSED, **more: object) -> None:
+        """Through a whole certification with the given end; `more` are fields of what it then tells."""
         self.settle()
         self.pass_time(60)
         self.certification()
         self.settle()
         assert self.life.state is State.CERTIFYING, self.life.next
         self.pass_time(1200)
-        self.certification(Phase.SUCCEEDED if verdict is NodeVerdict.PASSED else Phase.FAILED, verdict)
+        self.certification(Phase.SUCCEEDED if verdict is NodeVerdict.PASSED else Phase.FAILED, verdict, **more)
         self.settle()
 
     def repair(self, phase: RepairPhase, after_s: float = 300) -> Repair:

@@ -55,7 +55,7 @@ def test_the_yaml_of_the_page_is_what_the_program_reads(page: str) -> None:
 
 
 def test_the_pages_have_examples() -> None:
-    assert [len(documents(page)) for page in PAGES[:4]] == [0, 4, 1, 3]
+    assert [len(documents(page)) for page in PAGES[:4]] == [1, 4, 1, 3]
 
 
 def offline(page: str) -> list[list[str]]:

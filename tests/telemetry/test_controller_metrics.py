@@ -413,6 +413,18 @@ def test_a_finding_that_many_nodes_share_is_counted() -> None:
     run_virtual(story)
 
 
+def test_work_that_came_to_a_new_node_before_its_hold_is_counted() -> None:
+    async def story(clock: VirtualClock) -> None:
+        async with cluster(clock, [Machine(f"n{i:02}") for i in range(3)], controller=False) as c:
+            m = Measured(c)
+            await c.add_pod("slipped", "n01")
+            async with running_tasks(m.process.run()):
+                await clock.sleep(120)
+                assert value(m.scrape(), "muster_work_before_hold_total") == 1
+
+    run_virtual(story)
+
+
 def test_maintenance_is_counted_and_its_overrun_once_a_node() -> None:
     async def story(clock: VirtualClock) -> None:
         async with cluster(clock, [Machine(f"n{i:02}") for i in range(3)], controller=False) as c:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from importlib import resources
@@ -17,7 +17,7 @@ from muster import yamlio
 from muster.errors import BadInputError
 from muster.read import formats
 from muster.resources.base import Model
-from muster.resources.certification import CertificationSpec, CustomTest, Layer, Reason
+from muster.resources.certification import CertificationSpec, CustomTest, Layer, ProfileTests, Reason
 
 
 class Scope(StrEnum):
@@ -131,6 +131,20 @@ def tests() -> dict[str, CatalogueTest]:
 def profiles() -> dict[str, Profile]:
     """Every profile by name, in the order of the file."""
     return read_profiles(_read("profiles.yaml"), tests(), "certify/data/profiles.yaml")
+
+
+def proofs() -> dict[str, ProfileTests]:
+    """What each profile asks for, and what a certificate can rest on after a pass: its tests but for variants."""
+    return {name: ProfileTests(tests=p.tests, proves=_digests(tests_of(p))) for name, p in profiles().items()}
+
+
+def runnable() -> dict[str, str]:
+    """Every test that a certification can run with nothing given, variants left out -> digest of its definition."""
+    return _digests(tests().values())
+
+
+def _digests(chosen: Iterable[CatalogueTest]) -> dict[str, str]:
+    return {test.name: test.digest for test in chosen if not test.variant_of and not test.needs}
 
 
 @cache

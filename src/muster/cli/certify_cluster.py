@@ -67,7 +67,7 @@ def read_file(path: Path, name: str = "") -> tuple[Certification, tuple[Certific
     """A certification and its parts from YAML documents or JSON (also a List of kubectl). Raises BadInputError."""
     certifications: list[Certification] = []
     parts: list[CertificationPart] = []
-    for obj in _objects(read_documents(path)):
+    for obj in objects_of(read_documents(path)):
         model = {"Certification": Certification, "CertificationPart": CertificationPart}.get(str(obj.get("kind")))
         if model is None:
             continue
@@ -111,7 +111,8 @@ def read_documents(path: Path) -> list[Any]:
     return yamlio.loads_all(data, str(path), at_most=10_000)
 
 
-def _objects(documents: Iterable[Any]) -> Iterable[dict[str, Any]]:
+def objects_of(documents: Iterable[Any]) -> Iterable[dict[str, Any]]:
+    """The Kubernetes objects in documents, those inside of Lists too."""
     for document in documents:
         if isinstance(document, list):
             yield from (o for o in document if isinstance(o, dict))
@@ -171,7 +172,7 @@ def fleet_from_file(path: Path) -> Fleet:
     from muster.certify.claimed_gpus import claimed_gpus
 
     by_kind: dict[str, list[bytes]] = {}
-    for obj in _objects(read_documents(path)):
+    for obj in objects_of(read_documents(path)):
         by_kind.setdefault(str(obj.get("kind")), []).append(msgspec.json.encode(obj))
     if "Node" not in by_kind:
         raise BadInputError(f"{path} holds no Node; save them with 'kubectl get nodes -o json'.")

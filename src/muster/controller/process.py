@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from muster.certify import catalogue
 from muster.certify.controller import CertificationController, MakeRunner
 from muster.certify.runners.test_pod import DEFAULT_IMAGE
 from muster.clock import Clock, ScaledClock
@@ -143,6 +144,8 @@ class ControllerProcess:
             claims=True,
             # Without providers of its own this process cannot tell which others there are.
             providers=tuple(provider.name for provider in providers) if providers is not None else None,
+            profiles=catalogue.proofs(),
+            tests=catalogue.runnable(),
             on_transitions=outlets.stepped,
             on_action=outlets.acted,
         )

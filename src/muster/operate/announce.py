@@ -64,6 +64,8 @@ class Announcer:
 
     def note(self, name: str, note: Note) -> None:
         """Make it an Event about the node."""
+        if note.reason == "WorkBeforeHold":
+            self._observer.slipped()
         kind = EventKind.WARNING if note.warning else EventKind.NORMAL
         self._events.record(node_reference(name), note.reason, "Lifecycle", printable(note.message), kind)
 

@@ -40,6 +40,10 @@ class Waiter:
     policy: CertificationPolicy
     earlier: tuple[str, ...] = ()
     """Certifications of this very stay that have ended and did not count, because the node changed meanwhile."""
+    tests: tuple[str, ...] = ()
+    """The tests to run; empty: those of the profile."""
+    recipe: str = ""
+    """Digest of the recipe that the node's Baseline names."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +110,11 @@ def certification_name(profile: str, requests: Sequence[tuple[str, TestRequest]]
 
 
 def _groups(waiters: Sequence[Waiter]) -> list[list[Waiter]]:
-    """Waiters by profile and by the policy for batches, each group sorted by domain and name."""
-    groups: dict[tuple[str, int, int], list[Waiter]] = {}
+    """Waiters by what is asked for and by the policy for batches, each group sorted by domain and name."""
+    groups: dict[tuple[str, int, int, tuple[str, ...], str], list[Waiter]] = {}
     for waiter in sorted(waiters, key=lambda w: (w.profile, w.member.domain or "", w.member.name)):
-        key = (waiter.profile, waiter.policy.max_batch, waiter.policy.batch_wait_s)
+        policy = waiter.policy
+        key = (waiter.profile, policy.max_batch, policy.batch_wait_s, waiter.tests, waiter.recipe)
         groups.setdefault(key, []).append(waiter)
     return [groups[key] for key in sorted(groups)]
 
@@ -152,6 +157,8 @@ def _batch(chunk: Sequence[Waiter], borrowed: Sequence[Partner]) -> Batch:
             nodes=tuple(sorted(w.member.name for w in chunk)),
             partners=tuple(sorted(p.member.name for p in borrowed)),
             profile=profile,
+            tests=chunk[0].tests,
+            recipe_digest=chunk[0].recipe,
             purpose=Purpose(profile) if profile in list(Purpose) else Purpose.MANUAL,
         ),
         requests=requests,

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from muster.clock import Clock
 from muster.errors import UnreachableError
 from muster.kube.api import (
+    BASELINES,
     CERTIFICATIONS,
     FAULT_POLICIES,
     LEASES,
@@ -26,6 +27,7 @@ from muster.kube.api import (
 )
 from muster.kube.cache import WatchCache
 from muster.operate import views
+from muster.operate.baselines import RecipesInForce, baseline_in_force
 from muster.operate.claims import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
@@ -153,6 +155,8 @@ class Caches:
         work_changed: Callable[[str], None],
         heartbeat: Callable[[str], None],
         policies_changed: Callable[[str], None],
+        standard_changed: Callable[[], None],
+        demand_changed: Callable[[], None],
         claims: bool = False,
     ) -> None:
         """`claims`: look at ResourceClaims and ResourceSlices too, if the cluster serves them."""
@@ -163,6 +167,10 @@ class Caches:
         self._work_changed = work_changed
         self._heartbeat = heartbeat
         self._policies_changed = policies_changed
+        self._standard_changed = standard_changed
+        self._demand_changed = demand_changed
+        self.recipes = RecipesInForce()
+        self._pending: set[str] = set()
         self.latest = Latest()
         self._heartbeats = Heartbeats(clock)
         self.refusals: dict[str, Refusal] = {}
@@ -189,6 +197,7 @@ class Caches:
         self._known_maintenances: dict[str, Maintenance] = {}
         self.claims = WatchCache(api, RESOURCE_CLAIMS, claim_view, clock=clock, on_change=self._claim)
         self.slices = WatchCache(api, RESOURCE_SLICES, slice_view, clock=clock, on_change=self._slice)
+        self.baselines = WatchCache(api, BASELINES, baseline_in_force, clock=clock, on_change=self._baseline)
         self.leases = WatchCache(
             api, LEASES, views.lease_renewed, clock=clock, namespace=SYSTEM_NAMESPACE, on_change=self._lease
         )
@@ -204,6 +213,8 @@ class Caches:
             self.policies.run(),
             self.maintenances.run(),
             self.leases.run(),
+            # A role of the controller's may lack the right, where nobody uses Baselines.
+            self._optional(BASELINES, self.baselines),
             *self._runs_of_claims(),
         ]
 
@@ -218,7 +229,7 @@ class Caches:
             try:
                 await self._api.list_page(res, limit=1)
             except (ApiError, UnreachableError) as error:
-                log.info("%s cannot be read (%s): claims tell nothing of GPUs", res.plural, error)
+                log.info("%s cannot be read (%s): they tell nothing until then", res.plural, error)
                 await self._clock.sleep(CLAIMS_RETRY_S)
             else:
                 await cache.run()
@@ -297,6 +308,11 @@ class Caches:
             claimed_gpus=self._claimed(pods),
         )
 
+    @property
+    def demand(self) -> bool:
+        """Whether pods wait for GPUs without a node."""
+        return bool(self._pending)
+
     def maintenances_of(self, record: NodeRecord) -> tuple[Maintenance, ...]:
         """The Maintenances that concern the node, by name."""
         found = self.maintenances.items()
@@ -355,6 +371,13 @@ class Caches:
         value = self.pods.get(key)
         for node in self._pods.note(key, value):
             self._work_changed(node)
+        before = self.demand
+        if value is not None and value.is_work and not value.node and not value.deleting:
+            self._pending.add(key)
+        else:
+            self._pending.discard(key)
+        if self.demand != before:
+            self._demand_changed()
 
     def _repair(self, key: str) -> None:
         for node in self._repairs.note(key, self.repairs.get(key)):
@@ -372,6 +395,10 @@ class Caches:
             record = self.nodes.get(name)
             if record is not None and any(m is not None and concerns(m.spec, record) for m in (old, new)):
                 self._changed(name)
+
+    def _baseline(self, key: str) -> None:
+        if self.recipes.note(key, self.baselines.get(key)):
+            self._standard_changed()
 
     def _claim(self, key: str) -> None:
         self._claims.note(key, self.claims.get(key))

@@ -1,4 +1,4 @@
-"""Certificates: what a change of the node means for them, grace, and issuing one."""
+"""Certificates: what a change of the node, of the recipe or of the tests means for them, grace, and issuing one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from muster.moments import after
+from muster.operate.age import expiry
+from muster.operate.coverage import BRINGUP as BRINGUP
+from muster.operate.coverage import IDLE as IDLE
+from muster.operate.coverage import NOTHING_REQUIRED, NodeStandard, carried, hole_key, short_digest
+from muster.operate.coverage import REPAIR as REPAIR
+from muster.operate.coverage import STACK as STACK
 from muster.operate.model import CertificationView
 from muster.plain_text import plain
-from muster.resources.fault_policy import DriftAction, DriftPolicy
+from muster.resources.fault_policy import CertificationPolicy, DriftAction, DriftPolicy
 from muster.resources.fingerprint import Change, Fingerprint, ReadingClass, changes, class_digest
 from muster.resources.node_health import Cause, CauseKind, Certificate, Observed, Standing
-
-BRINGUP, REPAIR, STACK, IDLE = "bringup", "repair", "stack", "idle"
-"""Test profiles, by what voided the certificate."""
 
 COUNTED = (ReadingClass.IDENTITY, ReadingClass.STACK)
 """Classes that must stay the same while a node is being certified."""
@@ -35,6 +38,8 @@ class Staleness:
     action: DriftAction
     profile: str
     cause: Cause
+    insists: bool = True
+    """The node is held at the end of its grace, budget or not. False: it may take its turn though it has work."""
 
 
 def counted_digest(fingerprint: Fingerprint) -> str:
@@ -66,14 +71,26 @@ def _changes(pair: _Pair) -> tuple[Change, ...]:
     return changes(pair.before, pair.after)
 
 
-def staleness(
-    certificate: Certificate, observed: Observed | None, policy: DriftPolicy, now: datetime
-) -> Staleness | None:
-    """The strongest reason why `certificate` is not valid any more, or None.
+@dataclass(frozen=True)
+class Rules:
+    """What the policy in force and the cluster ask of the certificate of one node."""
 
-    Without an observation of the node nothing is concluded but age: unknown is not drift.
+    drift: DriftPolicy
+    certification: CertificationPolicy = field(default_factory=CertificationPolicy)
+    standard: NodeStandard = NOTHING_REQUIRED
+
+
+def staleness(
+    certificate: Certificate, observed: Observed | None, rules: Rules, node: str, now: datetime
+) -> Staleness | None:
+    """The strongest reason why `certificate` of `node` is not valid any more, or None.
+
+    Without an observation of the node nothing is concluded from readings: unknown is not drift.
     """
+    if certificate.adopted:
+        return Staleness(DriftAction.ROLL, BRINGUP, ADOPTED, insists=False)
     found = drift_of(certificate, observed) if observed is not None else ()
+    policy = rules.drift
     for kind, action, profile in (
         (ReadingClass.IDENTITY, policy.identity, BRINGUP),
         (ReadingClass.STACK, policy.stack, STACK),
@@ -82,22 +99,77 @@ def staleness(
         changed = tuple(c for c in found if c.reading_class is kind)
         if changed and action is not DriftAction.REPORT:
             return Staleness(action, profile, drift_cause(changed))
-    if certificate.expires_at is not None and now >= certificate.expires_at:
-        message = f"The certificate of {certificate.issued_at:%Y-%m-%d %H:%M} UTC expired."
-        return Staleness(DriftAction.ROLL, IDLE, Cause(kind=CauseKind.AGE, name="expired", message=message))
-    return None
+    if policy.baseline is not DriftAction.REPORT and (said := other_recipe(certificate, rules.standard)):
+        name = f"recipe={short_digest(rules.standard.recipe)}"
+        return Staleness(policy.baseline, STACK, Cause(kind=CauseKind.DRIFT, name=name, message=f"{said}."))
+    if policy.coverage is not DriftAction.REPORT:
+        open_tests = rules.standard.unfilled(certificate)
+        if not open_tests.complete:
+            name = plain(f"coverage={','.join(open_tests.holes)}", NAME_LIMIT)
+            message = f"{plain(open_tests.sentence(), SENTENCE_LIMIT)}."
+            return Staleness(policy.coverage, STACK, Cause(kind=CauseKind.DRIFT, name=name, message=message))
+    return _of_age(certificate, rules, node, now)
 
 
-def reported_only(certificate: Certificate, observed: Observed | None, policy: DriftPolicy) -> tuple[Change, ...]:
-    """Changes that the policy only reports."""
-    if observed is None:
-        return ()
+ADOPTED = Cause(
+    kind=CauseKind.DRIFT,
+    name="adopted",
+    message="The node was at work when Muster saw it first and has never been certified.",
+)
+
+
+def _of_age(certificate: Certificate, rules: Rules, node: str, now: datetime) -> Staleness | None:
+    action = rules.certification.age_action
+    if action is DriftAction.REPORT or not expired(certificate, rules, node, now):
+        return None
+    cause = Cause(kind=CauseKind.AGE, name="expired", message=_expired(certificate))
+    return Staleness(DriftAction.ROLL, IDLE, cause, insists=action is DriftAction.HOLD)
+
+
+def expired(certificate: Certificate, rules: Rules, node: str, now: datetime) -> bool:
+    """Whether the certificate is older than it may get."""
+    ends = expiry(certificate, node, rules.certification)
+    return ends is not None and now >= ends
+
+
+def _expired(certificate: Certificate) -> str:
+    return f"The certificate of {certificate.issued_at:%Y-%m-%d %H:%M} UTC expired."
+
+
+def other_recipe(certificate: Certificate, standard: NodeStandard) -> str:
+    """That the node was certified under another recipe than its Baseline names; empty when it was not."""
+    if not standard.recipe or certificate.recipe_digest == standard.recipe:
+        return ""
+    before = f"recipe {short_digest(certificate.recipe_digest)}" if certificate.recipe_digest else "no recipe"
+    return f"Certified under {before}, Baseline {standard.baseline} says {short_digest(standard.recipe)}"
+
+
+def reported_only(
+    certificate: Certificate, observed: Observed | None, rules: Rules, node: str, now: datetime
+) -> tuple[str, ...]:
+    """What would put the certificate in doubt if the policy did not only report it: one sentence each."""
+    policy = rules.drift
     actions = {
         ReadingClass.IDENTITY: policy.identity,
         ReadingClass.STACK: policy.stack,
         ReadingClass.CONFIG: policy.config,
     }
-    return tuple(c for c in drift_of(certificate, observed) if actions.get(c.reading_class) is DriftAction.REPORT)
+    found: list[str] = []
+    if certificate.adopted:
+        return ()
+    if policy.baseline is DriftAction.REPORT and (said := other_recipe(certificate, rules.standard)):
+        found.append(said)
+    open_tests = rules.standard.still_open(certificate)
+    if not open_tests.complete:
+        found.append(open_tests.sentence())
+    if rules.certification.age_action is DriftAction.REPORT and expired(certificate, rules, node, now):
+        found.append(_expired(certificate).rstrip("."))
+    drifted = drift_of(certificate, observed) if observed is not None else ()
+    changed = [c for c in drifted if actions.get(c.reading_class) is DriftAction.REPORT]
+    if changed:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        found.append(f"{changed[0].sentence()}{more}")
+    return tuple(found)
 
 
 def drift_cause(changed: tuple[Change, ...]) -> Cause:
@@ -141,14 +213,51 @@ def grace_ends(certificate: Certificate, policy: DriftPolicy) -> datetime | None
     return after(certificate.voided_at, policy.max_grace_s)
 
 
-def issue(node_uid: str, observed: Observed, passed: CertificationView, now: datetime) -> Certificate:
-    """The certificate for a pass of `passed` by the node as `observed`."""
-    return Certificate(
+def issue(
+    node: str,
+    node_uid: str,
+    observed: Observed,
+    passed: CertificationView,
+    rules: Rules,
+    earlier: Certificate | None,
+    now: datetime,
+) -> Certificate:
+    """The certificate for a pass of `passed` by the node as `observed`.
+
+    What `passed` did not test is carried over from `earlier`, where that one was earned by the same hardware.
+    """
+    names = {test.name for test in passed.tests}
+    kept = tuple(
+        replace(test, carried_from=test.carried_from or earlier.certification)
+        for test in carried(earlier, node_uid, observed.fingerprint)
+        if earlier is not None and test.name not in names
+    )
+    made = Certificate(
         node_uid=node_uid,
         fingerprint=observed.fingerprint,
         recipe_digest=passed.recipe_digest,
         profile=passed.profile,
-        tests=passed.tests,
+        tests=tuple(sorted((*passed.tests, *kept), key=lambda test: test.name)),
         certification=passed.name,
         issued_at=now,
+    )
+    required = rules.standard.required
+    holes = rules.standard.still_open(made).holes
+    lacks = tuple(hole_key(n, required[n]) for n in holes if n in passed.asked and passed.asked[n] == required[n])
+    return replace(made, lacks=lacks, expires_at=expiry(made, node, rules.certification))
+
+
+def adopt(node_uid: str, fingerprint: Fingerprint, now: datetime) -> Certificate:
+    """What a node works on under that had work when Muster saw it first: grace from the beginning, no tests."""
+    return Certificate(
+        node_uid=node_uid,
+        fingerprint=fingerprint,
+        profile="",
+        tests=(),
+        certification="",
+        issued_at=now,
+        standing=Standing.GRACE,
+        voided_at=now,
+        voided_because=ADOPTED.message,
+        adopted=True,
     )

@@ -10,14 +10,17 @@ from msgspec.structs import replace
 
 from muster.moments import after
 from muster.operate import people, remedy, repairs, service, validation
-from muster.operate.certificates import BRINGUP, voided
-from muster.operate.draft import Draft
+from muster.operate.age import expiry
+from muster.operate.certificates import ADOPTED, BRINGUP, adopt, voided
+from muster.operate.draft import MESSAGE_LIMIT, Draft
 from muster.operate.episode import LEFT, belongs_to, open_episode, uncordoned_by_person
-from muster.operate.lifecycle import Trigger, born, move
+from muster.operate.lifecycle import Trigger, adopted, born, move
 from muster.operate.model import BlockerKind, Decision, FleetView, NodeView
 from muster.operate.next_step import next_sentence
 from muster.operate.policy import EffectivePolicy
+from muster.plain_text import plain
 from muster.resources.fault import Severity
+from muster.resources.fingerprint import fingerprint
 from muster.resources.node_health import AgentSeen, Blocker, Cause, CauseKind, Lifecycle, State
 
 STEP_LIMIT = 16
@@ -104,7 +107,7 @@ def _run(d: Draft) -> Decision:
     if d.life.blockers != d.blockers:
         d.update(blockers=d.blockers)
     takes_work = d.node.ready and not d.node.unschedulable
-    return d.finish(next_sentence(d.node.name, d.life, d.blockers, d.remarks, d.policy.drift, takes_work=takes_work))
+    return d.finish(next_sentence(d.node.name, d.life, d.blockers, d.remarks, d.policy, takes_work=takes_work))
 
 
 def _remember_agent(d: Draft) -> None:
@@ -148,12 +151,28 @@ def _settle_projection(d: Draft) -> None:
 
 
 def _first_seen(node: NodeView, fleet: FleetView, policy: EffectivePolicy, now: datetime) -> Draft:
-    cause = Cause(kind=CauseKind.NEW_NODE, name="joined", message="The node joined and has never been certified.")
+    if policy.certification.adopt and node.work:
+        return _adopted(node, fleet, policy, now)
+    slipped = ", ".join(p.key for p in node.work[:3])
+    told = f" {validation.SLIPPED}: {slipped}." if slipped else ""
+    message = f"The node joined and has never been certified.{told}"
+    cause = Cause(kind=CauseKind.NEW_NODE, name="joined", message=plain(message, MESSAGE_LIMIT))
     life = born(open_episode(node.name, node.uid, cause, now), BRINGUP, now)
     d = Draft(node, fleet, policy, life, now)
-    slipped = ", ".join(p.key for p in node.work[:3])
     if slipped:
-        d.note("WorkBeforeHold", f"Work was on the node before it could be held: {slipped}.", warning=True)
+        d.note("WorkBeforeHold", told.strip(), warning=True)
+    d.adopt(life.history)
+    return d
+
+
+def _adopted(node: NodeView, fleet: FleetView, policy: EffectivePolicy, now: datetime) -> Draft:
+    """The node has work already, and the policy lets it go on: it is certified when it is idle."""
+    cause = Cause(kind=CauseKind.NEW_NODE, name="adopted", message=ADOPTED.message)
+    seen = node.observed
+    known = seen.fingerprint if seen is not None and seen.node_uid == node.uid else fingerprint(())
+    life = adopted(adopt(node.uid, known, now), cause, now)
+    d = Draft(node, fleet, policy, life, now)
+    d.note("Adopted", f"{ADOPTED.message} It works on under grace until it is idle.")
     d.adopt(life.history)
     return d
 
@@ -192,4 +211,4 @@ def _wake_for_faults_and_silence(d: Draft) -> None:
             # One microsecond more: silence begins after the limit, not at it.
             d.wake(after(d.node.agent_seen, d.policy.agent_silent_s + 1e-6))
         if d.life.certificate is not None:
-            d.wake(d.life.certificate.expires_at)
+            d.wake(expiry(d.life.certificate, d.node.name, d.policy.certification))

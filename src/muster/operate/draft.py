@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from msgspec.structs import replace
 
 from muster.moments import after
 from muster.operate.budget import Grant, Wait, may_disrupt
-from muster.operate.certificates import voided
+from muster.operate.certificates import Rules, Staleness, staleness, voided
 from muster.operate.episode import never_served, open_episode
 from muster.operate.lifecycle import Trigger, move, remember
 from muster.operate.maintenance import NodeMaintenance, maintenance_of
@@ -22,7 +23,17 @@ from muster.operate.policy import MILDEST_FIRST, EffectivePolicy, Judgement, jud
 from muster.plain_text import plain
 from muster.resources.fault import Fault, Severity
 from muster.resources.fault_policy import Disposition
-from muster.resources.node_health import Blocker, Cause, CauseKind, Lifecycle, Observed, State, Transition, Verb
+from muster.resources.node_health import (
+    Blocker,
+    Cause,
+    CauseKind,
+    Certificate,
+    Lifecycle,
+    Observed,
+    State,
+    Transition,
+    Verb,
+)
 
 MESSAGE_LIMIT = 400
 
@@ -87,6 +98,16 @@ class Draft:
     def agent_silent(self) -> bool:
         seen = self.node.agent_seen
         return seen is None or self.now > after(seen, self.policy.agent_silent_s)
+
+    @cached_property
+    def rules(self) -> Rules:
+        """What is asked of the node's certificate."""
+        certification = self.policy.certification
+        return Rules(self.policy.drift, certification, self.fleet.standard.of(self.node.labels, certification))
+
+    def stale(self, certificate: Certificate) -> Staleness | None:
+        """The strongest reason why `certificate` is not valid any more."""
+        return staleness(certificate, self.observed, self.rules, self.node.name, self.now)
 
     @property
     def approving(self) -> bool:
@@ -268,13 +289,19 @@ class Draft:
         self.life = remember(self.life, entry)
         self._transitions.append(entry)
 
-    def leave_service(self, cause: Cause, profile: str) -> None:
-        """Open an episode for `cause`; the certificate is worth nothing any more."""
+    def leave_service(self, cause: Cause, profile: str, *, still_good: bool = False) -> None:
+        """Open an episode for `cause`; the certificate is worth nothing any more, unless it is `still_good`."""
+        before = self.life.certificate
         self.update(
             episode=open_episode(self.node.name, self.node.uid, cause, self.now),
-            certificate=voided(self.life.certificate, cause.message, self.now),
+            certificate=before if still_good else voided(before, cause.message, self.now),
             profile=profile,
         )
+
+    def void(self, because: str) -> None:
+        """The certificate, if it was still good, is not any more."""
+        if self.life.certificate is not None:
+            self.update(certificate=voided(self.life.certificate, because, self.now))
 
     def block(self, kind: BlockerKind, message: str) -> bool:
         """Say what the node waits for. Returns whether that is news."""

@@ -188,7 +188,15 @@ def _certificate_sentences(certificate: Certificate | None, now: datetime) -> li
         return ["It holds no certificate."]
     name = f"Its certificate (profile {certificate.profile}, from {certificate.certification})"
     issued = f"issued {moment(certificate.issued_at)}, {duration(now - certificate.issued_at)} ago"
+    if certificate.adopted:
+        when = moment(certificate.issued_at)
+        return [f"It works on since {when} without a certificate: {plain(certificate.voided_because)}"]
     tests = counted(len(certificate.tests), "test")
+    carried = sorted(test.name for test in certificate.tests if test.carried_from)
+    if carried:
+        tests += f" (carried over from an earlier certificate: {', '.join(carried[:4])})"
+    if certificate.expires_at is not None:
+        issued += f", good until {moment(certificate.expires_at)}"
     match certificate.standing:
         case Standing.VALID:
             return [f"{name}, {issued}, is valid: {tests} passed."]

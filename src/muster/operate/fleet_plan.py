@@ -12,7 +12,7 @@ from muster.operate.correlation.changes import changes_of, findings_of
 from muster.operate.correlation.correlate import correlate
 from muster.operate.correlation.model import NOTHING, Correlations, FleetNode, NodeFinding
 from muster.operate.draft import selected
-from muster.operate.fleet_roles import PlannedNode, candidate_of, partner_of, waiter_of
+from muster.operate.fleet_roles import PlannedNode, candidate_of, gives_way, partner_of, waiter_of
 from muster.operate.model import BlockerKind, WavePlan
 from muster.operate.policy import EffectivePolicy
 from muster.operate.waves import Candidate, Outcome, outcome_of, plan_wave
@@ -23,15 +23,20 @@ STILL_USED = (
 )
 
 
+WANTED = "Pods wait for GPUs; the renewal of its certificate waits."
+
+
 @dataclass(frozen=True)
 class FleetPlan:
     wave: WavePlan
     batches: BatchPlan
     correlations: Correlations = NOTHING
+    demand: bool = False
+    """Pods waited for GPUs when it was made."""
 
 
-def plan_fleet(nodes: Iterable[PlannedNode], usage: Usage, now: datetime) -> FleetPlan:
-    """Plan waves and batches for the fleet as it is."""
+def plan_fleet(nodes: Iterable[PlannedNode], usage: Usage, now: datetime, *, demand: bool = False) -> FleetPlan:
+    """Plan waves and batches for the fleet as it is. `demand`: pods wait for GPUs, so good certificates wait."""
     ordered = sorted(nodes, key=lambda n: n.view.name)
     labels = {n.view.name: n.view.labels for n in ordered}
     candidates: list[Candidate] = []
@@ -49,7 +54,8 @@ def plan_fleet(nodes: Iterable[PlannedNode], usage: Usage, now: datetime) -> Fle
             if node.policy.budget_selector:
                 groups[node.view.name] = _group(labels, node.policy)
     serving = [n for n in ordered if n.view.lifecycle is not None and n.view.lifecycle.state is State.IN_SERVICE]
-    waiters = [w for n in ordered if (w := waiter_of(n)) is not None]
+    wanted = {n.view.name for n in ordered if demand and gives_way(n, now)}
+    waiters = [w for n in ordered if n.view.name not in wanted and (w := waiter_of(n)) is not None]
     used = {n.view.name for n in ordered if n.in_test}
     batches = plan_batches(
         [w for w in waiters if w.member.name not in used],
@@ -59,10 +65,12 @@ def plan_fleet(nodes: Iterable[PlannedNode], usage: Usage, now: datetime) -> Fle
     )
     correlations = _correlations(ordered, now)
     occupied = {w.member.name: STILL_USED for w in waiters if w.member.name in used}
+    occupied.update((name, WANTED) for name in sorted(wanted))
     return FleetPlan(
-        wave=plan_wave(candidates, outcomes, usage, now, groups, correlations.halted),
+        wave=plan_wave(candidates, outcomes, usage, now, groups, correlations.halted, demand=demand),
         batches=replace(batches, waits={**batches.waits, **occupied}),
         correlations=correlations,
+        demand=demand,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from muster.operate.budget import Disruption, Member, Usage
+from muster.operate.coverage import Standard
 from muster.operate.fleet_plan import FleetPlan
 from muster.operate.fleet_usage import disruptions_of
 from muster.operate.model import FleetView, NodeView
@@ -34,7 +35,7 @@ class FleetTally:
             )
         return self._usage
 
-    def view(self, plan: FleetPlan, compared_at: datetime) -> FleetView:
+    def view(self, plan: FleetPlan, compared_at: datetime, standard: Standard, *, demand: bool) -> FleetView:
         """What a decision needs to know of the other nodes."""
         return FleetView(
             usage=self.usage,
@@ -44,6 +45,8 @@ class FleetTally:
             correlations=plan.correlations,
             compared_at=compared_at,
             kinds=self._kinds,
+            standard=standard,
+            demand=demand,
         )
 
     def count(self, view: NodeView, life: Lifecycle | None) -> None:

@@ -40,6 +40,7 @@ def pulled_out(d: Draft) -> bool:
     due = d.maintained
     if due is None:
         return False
+    d.void(due.message or f"Maintenance {due.name} has the node.")
     d.take(Trigger.MAINTENANCE_HELD, cause_of(due))
     d.update(certification="")
     return True

@@ -30,7 +30,7 @@ class Trigger(StrEnum):
     CERTIFICATION_FAILED = "certification-failed"
     CERTIFICATION_INCONCLUSIVE = "certification-inconclusive"
     CERTIFICATE_VOIDED = "certificate-voided"
-    """Drift, age, grace over: the node must pass again."""
+    """Drift, age, grace over: the node must pass again. Before a certificate expires it is good meanwhile."""
     FAULT_HELD = "fault-held"
     FAULT_CLEARED = "fault-cleared"
     DRAIN_STARTED = "drain-started"
@@ -46,6 +46,8 @@ class Trigger(StrEnum):
     MAINTENANCE_ENDED = "maintenance-ended"
     """Handed back, cancelled, put off or over: through certification."""
     PERSON_HELD = "person-held"
+    GAVE_WAY = "gave-way"
+    """A node that waited to have a good certificate renewed goes back to work on it."""
     HOLD_LIFTED = "hold-lifted"
     """A person's hold ended while the certificate is still good: straight back to work."""
     RELEASED = "released"
@@ -67,6 +69,7 @@ def _table() -> Mapping[tuple[State, Trigger], State]:
         (s.CERTIFYING, t.CERTIFICATION_FAILED): s.QUARANTINED,
         (s.CERTIFYING, t.CERTIFICATION_INCONCLUSIVE): s.UNCERTIFIED,
         (s.IN_SERVICE, t.CERTIFICATE_VOIDED): s.UNCERTIFIED,
+        (s.UNCERTIFIED, t.GAVE_WAY): s.IN_SERVICE,
         (s.UNCERTIFIED, t.FAULT_HELD): s.QUARANTINED,
         (s.CERTIFYING, t.FAULT_HELD): s.QUARANTINED,
         (s.IN_SERVICE, t.FAULT_HELD): s.QUARANTINED,
@@ -143,6 +146,13 @@ def born(episode: Episode, profile: str, now: datetime) -> Lifecycle:
         profile=profile,
         history=(Transition(state=state, at=now, episode=episode.id, cause=episode.cause),),
     )
+
+
+def adopted(certificate: Certificate, cause: Cause, now: datetime) -> Lifecycle:
+    """The first lifecycle of a node that has work already and goes on with it, under the grace of `certificate`."""
+    state = State.IN_SERVICE
+    history = (Transition(state=state, at=now, cause=cause),)
+    return Lifecycle(state=state, since=now, certificate=certificate, history=history)
 
 
 def move(life: Lifecycle, trigger: Trigger, cause: Cause, now: datetime) -> Lifecycle:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from muster.operate.budget import Member, Usage
 from muster.operate.correlation.model import NOTHING, Correlations
+from muster.operate.coverage import NO_STANDARD, Standard
 from muster.resources.certification import NodeVerdict, Phase, Purpose, Reason
 from muster.resources.maintenance import Maintenance
 from muster.resources.node_health import CertifiedTest, Lifecycle, NodeHealthSpec, Observed, Transition
@@ -163,6 +164,8 @@ class CertificationView:
     reason: Reason = Reason.NONE
     message: str = ""
     tests: tuple[CertifiedTest, ...] = ()
+    asked: Mapping[str, str] = field(default_factory=dict)
+    """Tests that it set out to run -> digest, once it ended."""
     recipe_digest: str = ""
 
     @property
@@ -240,6 +243,10 @@ class FleetView:
     """When the findings of all nodes were compared last; None: they are compared as they come."""
     kinds: Mapping[str, int] = field(default_factory=dict)
     """Kind of finding (`xid/79`) -> nodes that have it open."""
+    standard: Standard = NO_STANDARD
+    """What certificates are measured against."""
+    demand: bool = False
+    """Pods wait for GPUs: nobody is held to renew a certificate that is good."""
 
 
 @dataclass(frozen=True)
@@ -300,6 +307,7 @@ Intent = EvictPod | DeletePod | AskCheckpoint | CallCheckpoint | CreateRepair | 
 
 NOTE_REASONS: Mapping[str, str] = MappingProxyType(
     {
+        "Adopted": "The node was at work when Muster saw it first; it works on and is certified when it is idle.",
         "AutomationHeldBack": "The same finding on many nodes: rules lead no further until a person has looked.",
         "CertificationFailed": "A certification named the node Failed.",
         "CertificationInconclusive": "A certification ended without a verdict about the node.",
@@ -307,6 +315,7 @@ NOTE_REASONS: Mapping[str, str] = MappingProxyType(
         "DeferNotPossible": "A person asked for a deferral that cannot be given.",
         "DrainOverdue": "Work has not left the node within the drain's deadline.",
         "DrainStarted": "Work begins to leave the node.",
+        "GaveWay": "The renewal of a good certificate waits: the node is wanted for work.",
         "Grace": "The certificate does not fit any more; the node works on until its turn.",
         "GraceEnded": "What had put the certificate in doubt was undone.",
         "HandedOver": "The node is free of work and in the hands of whoever maintains it.",

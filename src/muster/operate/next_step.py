@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from muster.operate.certificates import grace_ends
+from muster.operate.certificates import IDLE, grace_ends
 from muster.operate.model import BlockerKind
-from muster.resources.fault_policy import DriftPolicy
+from muster.operate.policy import EffectivePolicy
+from muster.resources.fault_policy import DriftAction
 from muster.resources.node_health import Blocker, CauseKind, Lifecycle, State
 
 LIMIT = 600
@@ -18,7 +19,7 @@ def next_sentence(
     life: Lifecycle,
     blockers: Sequence[Blocker],
     remarks: Sequence[str],
-    policy: DriftPolicy,
+    policy: EffectivePolicy,
     *,
     takes_work: bool = True,
 ) -> str:
@@ -26,11 +27,11 @@ def next_sentence(
 
     `takes_work`: whether Kubernetes places work on the node, as far as Muster can see.
     """
-    parts = [_stance(node, life, policy, takes_work), *(b.message for b in blockers[:2]), *remarks[:1]]
+    parts = [_stance(node, life, policy, takes_work), *(b.message for b in blockers[:2]), *remarks[:2]]
     return " ".join(_sentence(p) for p in parts if p)[:LIMIT]
 
 
-def _stance(node: str, life: Lifecycle, policy: DriftPolicy, takes_work: bool) -> str:
+def _stance(node: str, life: Lifecycle, policy: EffectivePolicy, takes_work: bool) -> str:
     match life.state:
         case State.UNCERTIFIED:
             return f"Held until it passes profile {life.profile}"
@@ -58,12 +59,17 @@ def _stance(node: str, life: Lifecycle, policy: DriftPolicy, takes_work: bool) -
             assert_never(life.state)
 
 
-def _serving(life: Lifecycle, policy: DriftPolicy, stance: str) -> str:
+def _serving(life: Lifecycle, policy: EffectivePolicy, stance: str) -> str:
     certificate = life.certificate
-    ends = grace_ends(certificate, policy) if certificate is not None else None
+    ends = grace_ends(certificate, policy.drift) if certificate is not None else None
     if certificate is None or ends is None:
         return stance
     because = certificate.voided_because.rstrip(". ")
+    rolls = certificate.adopted or (life.profile == IDLE and policy.certification.age_action is not DriftAction.HOLD)
+    if rolls:
+        return (
+            f"{stance} under grace until it is idle, or from {ends:%Y-%m-%d %H:%M} UTC on its turn comes ({because})"
+        )
     return f"{stance} under grace until {ends:%Y-%m-%d %H:%M} UTC at the latest ({because})"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
@@ -25,6 +25,7 @@ from muster.operate.budget import BEGINNING
 from muster.operate.caches import Caches
 from muster.operate.carry_out import NotLeadingError, Writer, always_leading
 from muster.operate.checkpoint_webhook import CheckpointCalls, Post, post
+from muster.operate.coverage import Standard
 from muster.operate.decide import decide, decide_departed
 from muster.operate.figures import CountedNode, fleet_figures
 from muster.operate.fleet_plan import FleetPlan, news, plan_fleet, waiting_for_budget
@@ -44,7 +45,7 @@ from muster.operate.remedy import DRAIN_RETRY_S
 from muster.operate.together import run_together
 from muster.operate.views import CertificationRecord, NodeRecord
 from muster.resources.base import CONTROLLER_MANAGER
-from muster.resources.certification import Certification, Phase
+from muster.resources.certification import Certification, Phase, ProfileTests
 from muster.resources.node_health import NodeHealth, State
 from muster.telemetry.observer import ControllerObserver, FleetFigures
 
@@ -83,6 +84,8 @@ class NodeController:
         on_action: Callable[[Action], None] | None = None,
         send: Post = post,
         providers: Collection[str] | None = None,
+        profiles: Mapping[str, ProfileTests] | None = None,
+        tests: Mapping[str, str] | None = None,
     ) -> None:
         """`tell` receives one line for each transition; `still_leading` asks whether the lease is still ours.
 
@@ -90,8 +93,10 @@ class NodeController:
         (the node's record, None once it is gone; its name; the lifecycle; the new entries of its history),
         `on_action` of what was done. `send` calls the webhooks of checkpoints.
         `providers`: names of the repair providers that there are, to warn of a policy that names another; None: not
-        known.
+        known. `profiles`: what each test profile asks for and proves; `tests`: every test that a certification can
+        run -> digest of its definition. Without them certificates are not compared test by test.
         """
+        self._profiles, self._tests = dict(profiles or {}), dict(tests or {})
         self._providers = providers
         self._observer = observer or ControllerObserver()
         self.synced = False
@@ -108,6 +113,8 @@ class NodeController:
             work_changed=self._work_changed,
             heartbeat=self._heartbeat,
             policies_changed=self._policies_changed,
+            standard_changed=self._standard_changed,
+            demand_changed=self._demand_changed,
             claims=claims,
         )
         self._writer = Writer(api, clock, still_leading, actor=identity, on_action=on_action)
@@ -122,6 +129,7 @@ class NodeController:
         self._tally = FleetTally()
         self._plan = FleetPlan(WavePlan(), BatchPlan())
         self._compared_at = BEGINNING
+        self._standard = Standard(self._profiles, self._tests)
 
     async def run(self) -> None:
         """Work for ever; cancel it to stop. Raises NotLeadingError when another controller holds the lease."""
@@ -221,7 +229,7 @@ class NodeController:
     def _decide(self, view: NodeView) -> Decision:
         """Decide, and take what was decided out of the budget. The caller holds the turn: nobody else spends it."""
         self._tally.count(view, view.lifecycle)
-        fleet = self._tally.view(self._plan, self._compared_at)
+        fleet = self._tally.view(self._plan, self._compared_at, self._standard, demand=self._caches.demand)
         decision = decide(view, fleet, self._caches.policy(view.name, view.labels), self._clock.now())
         if decision.lifecycle != view.lifecycle:
             self._tally.count(view, decision.lifecycle)
@@ -318,9 +326,11 @@ class NodeController:
                     continue
                 view = self._caches.view(record)
                 self._tally.count(view, view.lifecycle)
-                nodes.append(PlannedNode(view, self._caches.policy(name, record.labels), self._caches.in_test(name)))
+                policy = self._caches.policy(name, record.labels)
+                standard = self._standard.of(record.labels, policy.certification)
+                nodes.append(PlannedNode(view, policy, self._caches.in_test(name), standard))
             before = self._plan
-            self._plan = plan_fleet(nodes, self._tally.usage, now)
+            self._plan = plan_fleet(nodes, self._tally.usage, now, demand=self._caches.demand)
             self._compared_at = now
             took_s = asyncio.get_running_loop().time() - began
             self._plan_delay_s = min(max(PLAN_DELAY_S, PLAN_PAUSE * took_s), PLAN_DELAY_MOST_S)
@@ -370,6 +380,16 @@ class NodeController:
         self._queue.add(POLICY + name)
         for node in self._caches.managed():
             self._queue.add(node)
+
+    def _standard_changed(self) -> None:
+        """Another recipe is in force, or none: every certificate is compared anew."""
+        self._standard = Standard(self._profiles, self._tests, self._caches.recipes.all())
+        for node in self._caches.managed():
+            self._queue.add(node)
+
+    def _demand_changed(self) -> None:
+        """Pods began to wait for GPUs, or none waits any more."""
+        self._queue.add_after(PLAN, self._plan_delay_s)
 
     # Telling
 

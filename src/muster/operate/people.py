@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from muster.operate.certificates import BRINGUP, REPAIR, staleness
+from muster.operate.certificates import BRINGUP, REPAIR
 from muster.operate.draft import Draft
 from muster.operate.episode import UNCORDON, open_attempt, open_episode
 from muster.operate.lifecycle import Trigger, admits
@@ -66,7 +66,7 @@ def return_from_hold(d: Draft, cause: Cause) -> None:
     """Out of a person's hold: straight back with a good certificate, through certification otherwise."""
     life = d.life
     certificate = life.certificate
-    stale = staleness(certificate, d.observed, d.policy.drift, d.now) if certificate is not None else None
+    stale = d.stale(certificate) if certificate is not None else None
     if admits(certificate) and stale is None and not d.disqualifying:
         d.take(Trigger.HOLD_LIFTED, cause)
         d.update(episode=None, cordon=False, profile="", certification="")
@@ -173,6 +173,7 @@ def _retire(d: Draft, decision: Decision) -> bool:
     cause = _cause(decision)
     if d.life.episode is None:
         d.leave_service(cause, "")
+    d.void(cause.message)
     d.take(Trigger.RETIRED, cause)
     d.update(certification="")
     return True

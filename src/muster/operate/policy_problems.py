@@ -16,10 +16,13 @@ from muster.resources.fault_policy import (
     NOBODY,
     Blackout,
     Budget,
+    CertificationPolicy,
     Checkpoint,
     Correlation,
     Disposition,
     Drain,
+    DriftAction,
+    DriftPolicy,
     FaultPolicy,
     FaultPolicySpec,
     GroupBy,
@@ -40,10 +43,14 @@ DAY_S = 24 * 3600
 MAX_LOOK_BACK_S = {PatternOver.BURSTS: RECENT_DAYS * DAY_S, PatternOver.REPAIRS: 30 * DAY_S}
 """Agents keep closed faults for RECENT_DAYS; the history of the lifecycle reaches about a month."""
 MAX_BLACKOUT_S = 7 * DAY_S
+SHORTEST_AGE_S = DAY_S
+"""Certificates that live shorter keep nodes in tests instead of at work."""
+MAX_REQUIRED = 32
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
+_TEST = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _TIME = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
 _URL = re.compile(r"https?://[^\s/]+\S*")
 
@@ -109,6 +116,10 @@ def _find_problems(name: str, spec: FaultPolicySpec) -> list[str]:
         found.extend(_drain_problems(name, spec.drain))
     if spec.maintenance is not None and spec.maintenance.disposition is Disposition.REPAIR:
         found.append(f"FaultPolicy {name} has maintenance.disposition repair; give drain or a milder one.")
+    if spec.drift is not None:
+        found.extend(_drift_problems(name, spec.drift))
+    if spec.certification is not None:
+        found.extend(_certification_problems(name, spec.certification))
     found.extend(
         f"FaultPolicy {name} has {field} {seconds}; give at most {MAX_SECONDS} s."
         for field, seconds in _durations(spec)
@@ -280,6 +291,25 @@ def _is_timezone(name: str) -> bool:
     return True
 
 
+def _drift_problems(name: str, drift: DriftPolicy) -> Iterable[str]:
+    for field, action in (("baseline", drift.baseline), ("coverage", drift.coverage)):
+        if action is DriftAction.HOLD:
+            yield f"FaultPolicy {name} has drift.{field} hold; give report or roll, nodes are held in waves only."
+
+
+def _certification_problems(name: str, certification: CertificationPolicy) -> Iterable[str]:
+    if 0 < certification.max_age_s < SHORTEST_AGE_S:
+        yield (
+            f"FaultPolicy {name} has certification.maxAgeS {certification.max_age_s}; give 0 (never) or at least "
+            f"{SHORTEST_AGE_S} s, tests take hours."
+        )
+    wrong = [test for test in certification.require if not _TEST.fullmatch(test)]
+    if wrong:
+        yield f"FaultPolicy {name} requires the test {wrong[0][:40]!r}, which no test can be called."
+    if len(certification.require) > MAX_REQUIRED or len(set(certification.require)) != len(certification.require):
+        yield f"FaultPolicy {name} needs certification.require with each test once, at most {MAX_REQUIRED}."
+
+
 def _drain_problems(name: str, drain: Drain) -> Iterable[str]:
     yield from (f"The drain of FaultPolicy {name} {clause}" for clause in _checkpoint_problems(drain.checkpoint))
     seen: list[str] = []
@@ -327,4 +357,5 @@ def _durations(spec: FaultPolicySpec) -> list[tuple[str, int]]:
         found.append(("drift.maxGraceS", spec.drift.max_grace_s))
     if spec.certification is not None:
         found.append(("certification.batchWaitS", spec.certification.batch_wait_s))
+        found.append(("certification.maxAgeS", spec.certification.max_age_s))
     return found

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from muster.operate import handover
+from muster.operate.age import RENEWAL, expiry, renewal_due
 from muster.operate.budget import Wait
 from muster.operate.certificates import (
+    IDLE,
     REPAIR,
     Staleness,
     grace_ends,
     in_grace,
     reported_only,
     restored,
-    staleness,
 )
 from muster.operate.correlation.changes import by_new_agent
 from muster.operate.draft import COMPARED_SOON, Draft
@@ -41,7 +42,7 @@ def in_service(d: Draft) -> None:
     if handover.leave_service(d):
         return
     _say_held_back(d)
-    stale = staleness(certificate, d.observed, d.policy.drift, d.now)
+    stale = d.stale(certificate)
     if stale is None and certificate.standing is Standing.GRACE and d.life.profile == REPAIR:
         if d.held_back:
             return  # it works on under the grace that began with the finding
@@ -52,6 +53,8 @@ def in_service(d: Draft) -> None:
     if certificate.standing is Standing.GRACE:
         d.update(certificate=restored(certificate), profile="")
         d.note("GraceEnded", "The change that had put the certificate in doubt was undone.")
+    if _renewed(d):
+        return
     _look(d, certificate)
 
 
@@ -102,7 +105,7 @@ def _stale(d: Draft, certificate: Certificate, stale: Staleness) -> None:
     wave = d.fleet.wave
     if stale.action is DriftAction.ROLL and d.node.name not in wave.turn and not _approved_past(d, stale):
         turn = wave.waits.get(d.node.name, "Waits for its turn to be recertified.")
-    why_not = _why_not_now(d, certificate, turn)
+    why_not = _why_not_now(d, certificate, turn, insists=stale.insists)
     if why_not is None:
         d.leave_service(stale.cause, stale.profile)
         d.take(Trigger.CERTIFICATE_VOIDED, stale.cause)
@@ -114,17 +117,49 @@ def _stale(d: Draft, certificate: Certificate, stale: Staleness) -> None:
     _look(d, certificate)
 
 
+def _renewed(d: Draft) -> bool:
+    """Take an idle node out to renew its certificate before it expires. True when it has left.
+
+    The certificate stays good meanwhile: the node gives way to work as long as no test has begun.
+    """
+    life, name = d.life, d.node.name
+    due = renewal_due(name, life, d.policy.certification)
+    ends = expiry(life.certificate, name, d.policy.certification) if life.certificate is not None else None
+    d.wake(ends)
+    d.wake(due)
+    if due is None or ends is None or d.now < due:
+        return False
+    if not d.node.ready or d.node.unschedulable or d.node.spec.paused or d.observed is None or d.agent_silent:
+        return False
+    if name not in d.fleet.wave.turn or d.node.work or d.fleet.demand or isinstance(d.ask_budget(), Wait):
+        d.block(
+            BlockerKind.WAVE, f"Its certificate expires {ends:%Y-%m-%d %H:%M} UTC; it is renewed while it is idle."
+        )
+        return False
+    message = f"The certificate expires {ends:%Y-%m-%d %H:%M} UTC; it is renewed while the node is idle."
+    cause = Cause(kind=CauseKind.AGE, name=RENEWAL, message=message)
+    d.leave_service(cause, IDLE, still_good=True)
+    d.take(Trigger.CERTIFICATE_VOIDED, cause)
+    d.note("Held", f"Held for recertification with profile {IDLE}: {message}")
+    return True
+
+
 def _approved_past(d: Draft, stale: Staleness) -> bool:
     """A person's approval lets this node go on although the roll-out is halted."""
     return d.approving and stale.cause.name in d.fleet.wave.halted
 
 
-def _why_not_now(d: Draft, certificate: Certificate, turn: str) -> tuple[BlockerKind, str] | None:
-    """What keeps the node in service for the moment; None when it must go or may go now."""
+def _why_not_now(
+    d: Draft, certificate: Certificate, turn: str, *, insists: bool = True
+) -> tuple[BlockerKind, str] | None:
+    """What keeps the node in service for the moment; None when it must go or may go now.
+
+    `insists`: at the end of its grace it goes whatever the budget says.
+    """
     if d.node.spec.paused:
         return BlockerKind.PERSON, "A person paused the node (spec.paused); it works on."
     ends = grace_ends(certificate, d.policy.drift)
-    if ends is not None and d.now >= ends:
+    if insists and ends is not None and d.now >= ends:
         return None
     if turn:
         return BlockerKind.WAVE, turn
@@ -144,7 +179,6 @@ def _look(d: Draft, certificate: Certificate) -> None:
         d.remark("A person paused the node (spec.paused); Muster takes no step by itself")
     if d.node.unschedulable and not d.node.cordoned_by:
         d.remark("A person cordoned the node; it takes no new work until they uncordon it")
-    reported = reported_only(certificate, d.observed, d.policy.drift)
-    if reported and d.observed is not None:
-        more = f" and {len(reported) - 1} more" if len(reported) > 1 else ""
-        d.remark(f"Reported only: {reported[0].sentence()}{more}")
+    reported = reported_only(certificate, d.observed, d.rules, d.node.name, d.now)
+    if reported:
+        d.remark(f"Reported only: {'; '.join(reported)}")

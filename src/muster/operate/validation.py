@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from muster.operate import handover, repairs
+from muster.operate.age import GAVE_WAY, renewing
 from muster.operate.certificates import (
     BRINGUP,
     REPAIR,
@@ -14,7 +15,14 @@ from muster.operate.certificates import (
 )
 from muster.operate.draft import Draft
 from muster.operate.drain import drain_step
-from muster.operate.episode import NO_PARTNER, AttemptOutcome, end_attempt, inconclusive, kept_attempts
+from muster.operate.episode import (
+    NO_PARTNER,
+    AttemptOutcome,
+    end_attempt,
+    inconclusive,
+    kept_attempts,
+    never_served,
+)
 from muster.operate.lifecycle import Trigger
 from muster.operate.model import BlockerKind, CertificationView
 from muster.operate.people import HOLD
@@ -22,6 +30,8 @@ from muster.resources.certification import NodeVerdict, Phase, Reason
 from muster.resources.fault_policy import DrainMode
 from muster.resources.fingerprint import ReadingClass
 from muster.resources.node_health import Cause, CauseKind, Observed, Standing
+
+SLIPPED = "Work came to the node before it could be held"
 
 LONELY_FACTOR = 4
 """A partner that was idle when asked may have work when its turn comes. That says nothing about the node, so it is
@@ -33,6 +43,8 @@ def uncertified(d: Draft) -> None:
         return
     _settle_profile(d)
     asked = _asked_for(d)
+    if asked is None and _gave_way(d):
+        return
     if asked is not None and d.observed is not None and _unchanged(asked, d.observed):
         d.update(certification=asked.name)
         d.take(Trigger.CERTIFICATION_STARTED, _certification_cause(asked, f"Certification {asked.name} tests it."))
@@ -64,12 +76,36 @@ def certifying(d: Draft) -> None:
     _read_verdict(d, running, observed)
 
 
+def _gave_way(d: Draft) -> bool:
+    """A node that only waits to have a good certificate renewed goes back when it is wanted, or tests say nothing."""
+    life, name = d.life, d.node.name
+    if not renewing(name, life, d.policy.certification, d.now) or life.certificate is None:
+        return False
+    unclear = inconclusive(life)
+    if d.node.work:
+        why = f"Work is on the node: {', '.join(p.key for p in d.node.work[:3])}."
+    elif d.fleet.demand:
+        why = "Pods wait for GPUs."
+    elif unclear.about_node or unclear.no_partner:
+        why = "The last certification ended without a verdict."
+    else:
+        return False
+    if d.stale(life.certificate) is not None:
+        return False
+    message = f"{why} The certificate is still good; its renewal waits."
+    d.take(Trigger.GAVE_WAY, Cause(kind=CauseKind.AGE, name=GAVE_WAY, message=message))
+    d.update(episode=None, certification="", profile="", cordon=False)
+    d.note("GaveWay", message)
+    return True
+
+
 def _pulled_out(d: Draft) -> bool:
     """A fault or a person ends the way to a certificate."""
     if d.disqualifying:
         episode = d.life.episode
         if episode is not None and episode.attempts and episode.attempts[-1].outcome == AttemptOutcome.PROVED:
             d.update(episode=end_attempt(episode, AttemptOutcome.RECURRED))
+        d.void(d.disqualifying[0].sentence())
         d.take(Trigger.FAULT_HELD, d.disqualifying[0].cause())
         d.update(certification="")
         return True
@@ -88,10 +124,15 @@ def hold_cause(d: Draft) -> Cause:
 
 
 def _settle_profile(d: Draft) -> None:
-    """A changed identity asks for the bring-up profile, whatever took the node out."""
+    """A changed identity asks for the bring-up profile, whatever took the node out; so does one never certified.
+
+    A shorter profile is enough only where an earlier certificate proves the rest.
+    """
     certificate, observed = d.life.certificate, d.observed
     profile = d.life.profile or REPAIR
-    if certificate is not None and observed is not None:
+    if certificate is None or certificate.adopted or certificate.node_uid != d.node.uid:
+        profile = BRINGUP
+    elif observed is not None:
         identity = [c for c in drift_of(certificate, observed) if c.reading_class is ReadingClass.IDENTITY]
         if identity:
             profile = BRINGUP
@@ -154,8 +195,20 @@ def _obstacles(d: Draft) -> bool:
             f"'muster node {node.name} retry' starts another.",
         )
     if node.work:
+        _say_slipped(d)
         _wait_for_work(d)
     return bool(d.blockers)
+
+
+def _say_slipped(d: Draft) -> None:
+    """Work on a node that never served: it was placed in the moment between registration and hold."""
+    if not never_served(d.life):
+        return
+    names = ", ".join(p.key for p in d.node.work[:3])
+    d.remark(f"{SLIPPED}: {names}")
+    known = any(b.kind == BlockerKind.POD for b in d.life.blockers)
+    if not known and d.node.lifecycle is not None:
+        d.note("WorkBeforeHold", f"{SLIPPED}: {names}.", warning=True)
 
 
 def _wait_for_work(d: Draft) -> None:
@@ -195,6 +248,7 @@ def _read_verdict(d: Draft, ended: CertificationView, observed: Observed | None)
         episode = d.life.episode
         if episode is not None and episode.attempts:
             d.update(episode=end_attempt(episode, AttemptOutcome.RECERTIFICATION_FAILED))
+        d.void(cause.message)
         d.take(Trigger.CERTIFICATION_FAILED, cause)
         d.update(certification="")
         d.note("CertificationFailed", cause.message, warning=True)
@@ -207,7 +261,7 @@ def _read_verdict(d: Draft, ended: CertificationView, observed: Observed | None)
 
 
 def _admit(d: Draft, passed: CertificationView, observed: Observed) -> None:
-    certificate = issue(d.node.uid, observed, passed, d.now)
+    certificate = issue(d.node.name, d.node.uid, observed, passed, d.rules, d.life.certificate, d.now)
     assert certificate.standing is Standing.VALID  # noqa: S101 - what `issue` makes
     d.update(certificate=certificate)
     d.take(

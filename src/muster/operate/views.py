@@ -239,6 +239,8 @@ class CertificationRecord:
     requests: Mapping[str, TestRequest] = field(default_factory=dict)
     results: Mapping[str, NodeResult] = field(default_factory=dict)
     tests: Mapping[str, tuple[CertifiedTest, ...]] = field(default_factory=dict)
+    asked: Mapping[str, str] = field(default_factory=dict)
+    """Tests that were to be run -> digest of the definition."""
     message: str = ""
 
     @property
@@ -258,6 +260,8 @@ class CertificationRecord:
             reason=result.reason,
             message=result.message or self.message,
             tests=self.tests.get(node, ()),
+            asked=self.asked,
+            recipe_digest=self.spec.recipe_digest,
         )
 
 
@@ -304,6 +308,7 @@ def certification_record(raw: bytes) -> CertificationRecord:
         requests=record.requests,
         results=results,
         tests={name: _passed_tests(result, status.runs, digests) for name, result in results.items()},
+        asked=digests,
         message=status.message,
     )
 

@@ -40,7 +40,7 @@ class Candidate:
     grace_since: datetime
     budget: Budget
     idle_only: bool = False
-    """Only taken while it has no work (a certificate that merely grew old)."""
+    """Only taken while it has no work and none waits: a certificate that grew old, a node at work from the first."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,14 @@ def plan_wave(
     now: datetime,
     groups: Mapping[str, frozenset[str]] | None = None,
     stopped: Mapping[str, str] | None = None,
+    *,
+    demand: bool = False,
 ) -> WavePlan:
     """Who is held next, in order. Idle nodes come first, spread over the domains.
 
     `groups` maps a node to the names that its budget covers; a node without an entry is covered with the cluster.
     `stopped`: change -> why its roll-out must not go on, for what many nodes show that got it.
+    `demand`: pods wait for GPUs, so nodes that are only taken while they are idle are left to them.
     """
     halted = {
         change: reason
@@ -98,7 +101,9 @@ def plan_wave(
         member = candidate.member
         reason = halted.get(candidate.change) or _trial(candidate.change, outcomes)
         if not reason and candidate.idle_only and candidate.busy:
-            reason = "Its certificate grew old; it is recertified when it is idle."
+            reason = "It is recertified when it is idle."
+        if not reason and candidate.idle_only and demand:
+            reason = "It is recertified when no pods wait for GPUs."
         if reason:
             waits[member.name] = reason
             continue

@@ -165,6 +165,15 @@ class CustomTest(Model, frozen=True, kw_only=True):
     the last line of the output is a report."""
 
 
+class ProfileTests(Model, frozen=True, kw_only=True):
+    """What a test profile asks for and what passing it proves."""
+
+    tests: tuple[str, ...]
+    """All of them, variants that only follow a failure too."""
+    proves: dict[str, str]
+    """Test -> digest of its definition: those that a certificate can rest on."""
+
+
 class CertificationSpec(Model, frozen=True, kw_only=True):
     """Immutable once the certification is running."""
 
@@ -184,6 +193,8 @@ class CertificationSpec(Model, frozen=True, kw_only=True):
     """Transport that collectives must use between nodes (`EFA`, `IB`, `RoCE`, `MNNVL`); another one fails by name."""
     floors: dict[str, float] = {}
     """Least values that replace the shipped floors, by test, in the unit of the test."""
+    recipe_digest: str = ""
+    """Digest of the recipe that the Baseline of the nodes named when this was asked for; certificates tell it on."""
     purpose: Purpose = Purpose.MANUAL
     budget: CertificationBudget = CertificationBudget()
     pods: Pods = Pods()

@@ -323,6 +323,8 @@ BOUNDS: dict[tuple[type[msgspec.Struct], str], dict[str, Any]] = {
     (CertificationPolicy, "max_batch"): {"minimum": 1},
     (CertificationPolicy, "batch_wait_s"): {"minimum": 0},
     (CertificationPolicy, "max_attempts"): {"minimum": 1},
+    (CertificationPolicy, "require"): {"maxItems": 32},
+    (CertificationPolicy, "max_age_s"): {"minimum": 0},
     (RepairSpec, "node_name"): _NAME,
     (RepairSpec, "node_uid"): _NAME,
     (RepairSpec, "episode"): _NAME,

@@ -228,6 +228,10 @@ class DriftPolicy(Model, frozen=True, kw_only=True):
     identity: DriftAction = DriftAction.HOLD
     stack: DriftAction = DriftAction.ROLL
     config: DriftAction = DriftAction.REPORT
+    baseline: DriftAction = DriftAction.REPORT
+    """A node was certified under another recipe than its Baseline names: `report` or `roll`."""
+    coverage: DriftAction = DriftAction.REPORT
+    """A certificate does not cover every required test in its present definition: `report` or `roll`."""
     max_grace_s: int = 7 * 24 * 3600
 
 
@@ -236,6 +240,18 @@ class CertificationPolicy(Model, frozen=True, kw_only=True):
     batch_wait_s: int = 120
     max_attempts: int = 3
     """Certifications that may end Undetermined for one node before a person is asked."""
+    require: tuple[str, ...] = ()
+    """Tests that every certificate must cover beside those of the bring-up profile."""
+    max_age_s: int = 0
+    """A certificate expires at most so long after its issue; 0: never. Idle nodes are recertified before that, from
+    three quarters of the age on."""
+    age_action: DriftAction = DriftAction.ROLL
+    """What follows for a node that was never idle until its certificate expired and `drift.maxGraceS` passed: `roll`
+    gives it a turn inside the budget though it has work, `hold` holds it whatever the budget says. `report`: an
+    expired certificate is shown, and nothing follows."""
+    adopt: bool = False
+    """A node that has work when Muster sees it first works on under grace and is certified when it is idle; without
+    this it is held. For the day on which Muster is installed in a cluster at work."""
 
 
 AGENT_SILENT_S = 300

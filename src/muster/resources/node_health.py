@@ -173,6 +173,8 @@ class CertifiedTest(Model, frozen=True, kw_only=True):
     name: str
     digest: str
     metrics: dict[str, float] = {}
+    carried_from: str = ""
+    """Name of the earlier Certification that proved it; empty: the one that the certificate names."""
 
 
 class Standing(StrEnum):
@@ -195,6 +197,11 @@ class Certificate(Model, frozen=True, kw_only=True):
     certification: str
     issued_at: datetime
     expires_at: datetime | None = None
+    lacks: tuple[str, ...] = ()
+    """Tests (`name@digest`) that were required and could not be proven when it was issued: shown, not tried again by
+    itself."""
+    adopted: bool = False
+    """True: no test stands behind it; the node was at work when Muster saw it first (`certification.adopt`)."""
     standing: Standing = Standing.VALID
     voided_at: datetime | None = None
     voided_because: str = ""

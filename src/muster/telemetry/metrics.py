@@ -154,6 +154,9 @@ class ControllerMetrics(Metrics, ControllerObserver):
     def acted(self, action: str, result: str) -> None:
         self._count("muster_actions_total", action, result)
 
+    def slipped(self) -> None:
+        self._count("muster_work_before_hold_total")
+
     def overrun(self) -> None:
         self._count("muster_maintenance_overruns_total")
 

@@ -208,6 +208,12 @@ _TABLE = (
         "at most 16 receivers x 3 results",
     ),
     Metric(
+        "muster_work_before_hold_total",
+        Kind.COUNTER,
+        _C,
+        "Times that work was found on a new node before it could be held. Hold nodes as they register to keep it 0.",
+    ),
+    Metric(
         "muster_maintenance_overruns_total",
         Kind.COUNTER,
         _C,

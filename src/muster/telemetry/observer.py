@@ -95,6 +95,9 @@ class ControllerObserver(RequestObserver):
     def acted(self, action: str, result: str) -> None:
         """An action for the audit log was taken."""
 
+    def slipped(self) -> None:
+        """Work was on a new node before it could be held."""
+
     def overrun(self) -> None:
         """The window of a maintenance closed and a node was not back."""
 
