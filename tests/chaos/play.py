@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,9 +26,11 @@ from muster.resources.node_health import State
 from muster.sim.inprocess import InProcessApi
 from muster.sim.virtual import VirtualClock, run_virtual
 from tests.chaos.apiserver import SERVER, ChaosApi, Journal, Process, WatchedStore, Weather
+from tests.chaos.benches import Bench, BenchRunner, StandIn
 from tests.chaos.cloud import NAME, Cloud, CloudProvider
+from tests.chaos.complaints import listening
 from tests.chaos.hands import Hands
-from tests.chaos.machines import BEAT_S, Bench, BenchRunner, Machine, Plant, StandIn
+from tests.chaos.machines import BEAT_S, Machine, Plant
 from tests.chaos.mix import Kind, Mix, draw
 from tests.chaos.watch import MUSTER, Violation, Watch
 from tests.invariants.checker import schedulable, take, violations
@@ -156,34 +156,6 @@ class Replica:
             return False
         # Its figures would tell too; they cost as much as a plan.
         return controller._nodes is not None and controller._nodes.synced
-
-
-class _Complaints(logging.Handler):
-    """An error with a traceback in the log of Muster is a bug, whatever it was caught by."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        super().__init__(logging.ERROR)
-        self._tell = tell
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info:
-            error = record.exc_info[1]
-            self._tell(f"{record.name}: {record.getMessage()}: {type(error).__name__}: {error}")
-
-
-@contextmanager
-def _listening(tell: Callable[[str], None]) -> Iterator[None]:
-    log, handler = logging.getLogger("muster"), _Complaints(tell)
-    before, propagated = log.level, log.propagate
-    log.addHandler(handler)
-    log.setLevel(logging.ERROR)
-    log.propagate = False
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(before)
-        log.propagate = propagated
 
 
 @dataclass
@@ -400,7 +372,7 @@ def play(
 
     async def main(clock: VirtualClock) -> Outcome:
         played = Play(clock, draw(seed, deeds, nodes, kinds), out)
-        with _listening(lambda text: played.watch.break_("no-errors", text)):
+        with listening(lambda text: played.watch.break_("no-errors", text)):
             return await played.run()
 
     return run_virtual(main)

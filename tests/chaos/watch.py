@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
 from muster.kube.api import EventType
 from muster.operate.budget import allowance
@@ -20,15 +19,13 @@ from muster.operate.lifecycle import TABLE, admits
 from muster.operate.proof import REBOOTING
 from muster.operate.providers.provider import NodeFactsForRepair
 from muster.operate.views import node_health_of, read_requests
-from muster.resources.base import CORDON_ANNOTATION, HOLD_TAINT, REQUESTS_ANNOTATION, STATE_LABEL, from_object
+from muster.resources.base import CORDON_ANNOTATION, REQUESTS_ANNOTATION, from_object
 from muster.resources.certification import NodeVerdict
 from muster.resources.fault import Severity
 from muster.resources.node_health import (
-    HISTORY_LIMIT,
     Cause,
     CauseKind,
     Lifecycle,
-    NodeHealth,
     Standing,
     State,
     Transition,
@@ -40,9 +37,8 @@ from muster.sim.api_kinds import Kind as ServedKind
 from muster.sim.history import Change
 from tests.chaos.apiserver import SLOWEST_S, WRITES, Journal, Process
 from tests.chaos.machines import Machine
+from tests.chaos.truth import Known, Object, annotations_of, appended, attempt_key, line_of, node_rules, why_closed
 from tests.invariants.checker import schedulable
-
-Object = dict[str, Any]
 
 MUSTER = "muster-"
 """Processes of the controller are named so."""
@@ -67,24 +63,6 @@ class Violation:
 
 
 @dataclass
-class _Known:
-    """What the store holds of one node name."""
-
-    node: Object | None = None
-    health: NodeHealth | None = None
-    open_since_s: float | None = None
-    """Since when it takes work that it must not take, in the time in which a controller could react."""
-    reborn_at_s: float = -1e9
-    """When its Node was deleted or made anew."""
-    erased_at_s: float = -1e9
-    """When its NodeHealth was deleted."""
-
-    @property
-    def life(self) -> Lifecycle | None:
-        return self.health.status.lifecycle if self.health is not None else None
-
-
-@dataclass
 class Watch:
     """`able` says whether a controller leads and can work; `elapsed_s` is the virtual time."""
 
@@ -94,7 +72,7 @@ class Watch:
     max_disrupted: str = "10%"
     max_grace: timedelta = timedelta(days=7)
     found: list[Violation] = field(default_factory=list)
-    known: dict[str, _Known] = field(default_factory=dict)
+    known: dict[str, Known] = field(default_factory=dict)
     repairs: dict[str, Repair] = field(default_factory=dict)
     ever: dict[str, Repair] = field(default_factory=dict)
     """The last that was known of every Repair that there ever was."""
@@ -114,8 +92,8 @@ class Watch:
         self.found.append(Violation(invariant, message, self.journal.steps))
         self.journal.note("INVARIANT", f"{invariant}: {message}")
 
-    def of(self, name: str) -> _Known:
-        return self.known.setdefault(name, _Known())
+    def of(self, name: str) -> Known:
+        return self.known.setdefault(name, Known())
 
     def open_nodes(self) -> list[str]:
         return sorted(n for n, k in self.known.items() if k.node is not None and schedulable(k.node))
@@ -130,7 +108,7 @@ class Watch:
         gone = change.type is EventType.DELETED
         before = change.previous.obj if change.previous is not None else None
         after = None if gone else change.current.obj
-        self.journal.note(actor, _line(kind.plural, name, before, after))
+        self.journal.note(actor, line_of(kind.plural, name, before, after))
         ours = actor.startswith(MUSTER)
         match kind.plural:
             case "nodes":
@@ -168,7 +146,7 @@ class Watch:
             self.able_s += passed_s
         for name, known in self.known.items():
             if known.open_since_s is not None and self.able_s - known.open_since_s > REACTION_S:
-                why = _why_not(known, self.max_grace, self.journal)
+                why = why_closed(known, self.max_grace, self.journal)
                 self.break_("admission", f"{name} has taken work for {REACTION_S:.0f} s although {why}")
                 known.open_since_s = None
 
@@ -181,7 +159,7 @@ class Watch:
         """Whether the node takes work that it must not take."""
         known = self.of(name)
         takes = known.node is not None and schedulable(known.node)
-        wrong = takes and bool(_why_not(known, self.max_grace, self.journal))
+        wrong = takes and bool(why_closed(known, self.max_grace, self.journal))
         if not wrong:
             known.open_since_s = None
         elif known.open_since_s is None:
@@ -196,12 +174,12 @@ class Watch:
             known.reborn_at_s = self.elapsed_s()
         self.most_nodes = max(self.most_nodes, sum(1 for k in self.known.values() if k.node is not None))
         if before is not None and after is not None and ours:
-            for invariant, message in _node_rules(name, before, after, known.life):
+            for invariant, message in node_rules(name, before, after, known.life):
                 self.break_(invariant, message)
         cordon = (
             after is not None
             and after["spec"].get("unschedulable")
-            and not _annotations(after).get(CORDON_ANNOTATION)
+            and not annotations_of(after).get(CORDON_ANNOTATION)
         )
         if cordon:
             self.cordoned.add(name)
@@ -227,7 +205,7 @@ class Watch:
 
     def _step(self, name: str, old: Lifecycle | None, new: Lifecycle) -> Iterator[tuple[str, str]]:
         """Rules about one write of a lifecycle."""
-        entries = _appended(old, new)
+        entries = appended(old, new)
         if entries is None:
             yield "append-only", f"the history of {name} was changed, not continued"
             entries = ()
@@ -289,7 +267,7 @@ class Watch:
             if self._verdict(cause.name, name) is not NodeVerdict.PASSED:
                 yield "admission", f"{name} went into service for {cause.name}, which it did not pass"
             made = self.certifications.get(cause.name, {})
-            request = read_requests(_annotations(made).get(REQUESTS_ANNOTATION, "")).get(name)
+            request = read_requests(annotations_of(made).get(REQUESTS_ANNOTATION, "")).get(name)
             if request is None or request.boot_id != seen.boot_id:
                 yield "admission", f"{name} went into service for a test of another boot ({cause.name})"
             elif request.fingerprint != counted_digest(seen.fingerprint):
@@ -366,7 +344,7 @@ class Watch:
             return
         spec = made.spec
         key = (spec.node_name, spec.episode, spec.rung, spec.attempt)
-        twins = [n for n, r in self.repairs.items() if n != name and key == _key(r)]
+        twins = [n for n, r in self.repairs.items() if n != name and key == attempt_key(r)]
         if twins:
             self.break_("once", f"{name} and {twins[0]} are for one attempt")
         known = self.of(spec.node_name)
@@ -393,87 +371,3 @@ class Watch:
         fresh = self.elapsed_s() - max(known.reborn_at_s, known.erased_at_s) < NEWS_S
         if known.life is not None and not known.life.held and not fresh:
             self.break_("once", f"{name} was begun although {spec.node_name} is in service")
-
-
-def _key(repair: Repair) -> tuple[str, str, Rung, int]:
-    spec = repair.spec
-    return (spec.node_name, spec.episode, spec.rung, spec.attempt)
-
-
-def _annotations(obj: Object) -> dict[str, str]:
-    return obj.get("metadata", {}).get("annotations") or {}
-
-
-def _appended(old: Lifecycle | None, new: Lifecycle) -> tuple[Transition, ...] | None:
-    """What was appended to the history; None when it is no continuation."""
-    if old is None:
-        return new.history[1:]
-    for count in range(len(new.history) + 1):
-        kept = new.history[: len(new.history) - count]
-        whole = len(old.history) + count <= HISTORY_LIMIT
-        if kept == (old.history if whole else old.history[len(old.history) - len(kept) :]):
-            return new.history[len(kept) :]
-    return None
-
-
-def _why_not(known: _Known, max_grace: timedelta, journal: Journal) -> str:
-    """Why the node must not take work; empty when it may."""
-    life = known.life
-    if life is None:
-        return "it has no status"
-    if known.health is not None and known.health.spec.paused:
-        return ""
-    if life.held:
-        return f"it is {life.state.value}"
-    certificate = life.certificate
-    if certificate is None or not admits(certificate):
-        return "it has no certificate"
-    assert known.node is not None
-    assert known.health is not None
-    if certificate.node_uid != known.node["metadata"]["uid"]:
-        return "its certificate is that of another node of its name"
-    seen = known.health.status.observed
-    if certificate.standing is Standing.GRACE:
-        over = certificate.voided_at is None or journal.store.clock.now() > certificate.voided_at + max_grace
-        return "its grace is over" if over else ""
-    if seen is None or seen.node_uid != certificate.node_uid:
-        return ""
-    same = counted_digest(seen.fingerprint) == counted_digest(certificate.fingerprint)
-    return "" if same else "it has another fingerprint than its certificate"
-
-
-def _node_rules(name: str, before: Object, after: Object, life: Lifecycle | None) -> Iterator[tuple[str, str]]:
-    """Rules about a write of the controller to a Node."""
-    was, now = before.get("spec", {}), after.get("spec", {})
-    if was.get("unschedulable") and not now.get("unschedulable") and not _annotations(before).get(CORDON_ANNOTATION):
-        yield "people-win", f"the cordon that a person put on {name} was lifted"
-    old_taints, new_taints = was.get("taints") or [], now.get("taints") or []
-    if [t for t in old_taints if t["key"] != HOLD_TAINT] != [t for t in new_taints if t["key"] != HOLD_TAINT]:
-        yield "people-win", f"taints of others on {name} were changed"
-    for part, own in (("labels", STATE_LABEL), ("annotations", CORDON_ANNOTATION)):
-        old, new = before["metadata"].get(part) or {}, after["metadata"].get(part) or {}
-        if {k: v for k, v in old.items() if k != own} != {k: v for k, v in new.items() if k != own}:
-            yield "people-win", f"{part} of others on {name} were changed"
-    lifted = any(t["key"] == HOLD_TAINT for t in old_taints) and all(t["key"] != HOLD_TAINT for t in new_taints)
-    if lifted and life is not None and life.held:
-        yield "durable-first", f"the hold of {name} was lifted although its status says {life.state.value}"
-
-
-def _line(plural: str, name: str, before: Object | None, after: Object | None) -> str:
-    """One line about a change."""
-    word = "creates" if before is None else "deletes" if after is None else "writes"
-    more = ""
-    obj = after or {}
-    status = obj.get("status") or {}
-    if plural == "nodehealths":
-        life = status.get("lifecycle") or {}
-        faults = [f["check"] + "/" + f["code"] for f in (status.get("observed") or {}).get("faults") or ()]
-        more = (
-            f"{life.get('state', '-')} held={life.get('held', '-')} faults={faults} {str(life.get('next', ''))[:90]}"
-        )
-    elif plural == "nodes":
-        taints = [f"{t['key']}={t.get('value', '')}" for t in obj.get("spec", {}).get("taints") or ()]
-        more = f"unschedulable={obj.get('spec', {}).get('unschedulable', False)} taints={taints}"
-    elif plural in ("repairs", "certifications"):
-        more = str(status.get("phase", "Pending"))
-    return f"{word} {plural}/{name} {more}".rstrip()
