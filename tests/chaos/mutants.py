@@ -77,7 +77,7 @@ def _boot_id_ignored() -> list[Any]:
 def _budget_counted_after_write() -> list[Any]:
     def decide_only(self: Any, view: Any) -> Any:
         self._tally.count(view, view.lifecycle)
-        fleet = self._tally.view(self._plan, self._compared_at)
+        fleet = self._tally.view(self._plan, self._compared_at, self._standard, demand=self._caches.demand)
         return decide.decide(view, fleet, self._caches.policy(view.name, view.labels), self._clock.now())
 
     return [patch.object(NodeController, "_decide", decide_only)]

@@ -137,6 +137,13 @@ class Writer:
         )
         return node_health_of(applied)
 
+    async def node_health(self, name: str) -> NodeHealth | None:
+        """The NodeHealth as the API server has it now; None when there is none."""
+        try:
+            return node_health_of(await self._api.get(NODE_HEALTHS, name))
+        except NotFoundError:
+            return None
+
     async def node_is_gone(self, name: str) -> bool:
         """Asked of the API server: a cache that lags behind must not make anybody believe it."""
         try:

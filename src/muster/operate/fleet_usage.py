@@ -49,3 +49,8 @@ def disruptions_of(member: Member, life: Lifecycle) -> tuple[Disruption, ...]:
 def is_out(life: Lifecycle) -> bool:
     """Whether the node counts as disrupted now."""
     return life.held and life.state is not State.OUT_OF_SERVICE and not never_served(life)
+
+
+def comes_back(before: Lifecycle | None, after: Lifecycle) -> bool:
+    """Whether the step from `before` to `after` ends a disruption."""
+    return before is not None and is_out(before) and not is_out(after)

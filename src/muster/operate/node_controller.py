@@ -31,6 +31,7 @@ from muster.operate.figures import CountedNode, fleet_figures
 from muster.operate.fleet_plan import FleetPlan, news, plan_fleet, waiting_for_budget
 from muster.operate.fleet_roles import PlannedNode
 from muster.operate.fleet_tally import FleetTally
+from muster.operate.fleet_usage import comes_back
 from muster.operate.model import (
     BlockerKind,
     CallCheckpoint,
@@ -59,6 +60,9 @@ PLAN_DELAY_MOST_S = 30.0
 PLAN_PAUSE = 5.0
 """And the pause before a plan is this many times what the last one took: a plan looks at every node and holds up
 decisions meanwhile, about a tenth of a millisecond for each node."""
+
+SERVER_ERRORS = 500
+"""From this status code on the answer does not say whether the write took effect."""
 
 WORKERS = 8
 RESYNC_S = 600.0
@@ -125,6 +129,8 @@ class NodeController:
         self._plan_delay_s = PLAN_DELAY_S
         self._writing: set[str] = set()
         """Nodes whose decision is on its way to the API server."""
+        self._unsure: set[str] = set()
+        """Nodes whose last decision may have been written or not: the answer got lost."""
         self._all_written = asyncio.Event()
         self._tally = FleetTally()
         self._plan = FleetPlan(WavePlan(), BatchPlan())
@@ -206,6 +212,8 @@ class NodeController:
     # One node
 
     async def _handle_node(self, name: str) -> None:
+        if name in self._unsure:
+            await self._make_sure(name)
         async with self._turn:
             record = self._caches.node(name)
             if record is None or name in self._caches.healths.rejected:
@@ -227,13 +235,25 @@ class NodeController:
             self._queue.add_after(name, (decision.recheck_at - self._clock.now()).total_seconds())
 
     def _decide(self, view: NodeView) -> Decision:
-        """Decide, and take what was decided out of the budget. The caller holds the turn: nobody else spends it."""
+        """Decide, and take what was decided out of the budget. The caller holds the turn: nobody else spends it.
+
+        A node that comes back gives its place back only when that was written.
+        """
         self._tally.count(view, view.lifecycle)
         fleet = self._tally.view(self._plan, self._compared_at, self._standard, demand=self._caches.demand)
         decision = decide(view, fleet, self._caches.policy(view.name, view.labels), self._clock.now())
-        if decision.lifecycle != view.lifecycle:
+        if decision.lifecycle != view.lifecycle and not comes_back(view.lifecycle, decision.lifecycle):
             self._tally.count(view, decision.lifecycle)
         return decision
+
+    async def _make_sure(self, name: str) -> None:
+        """Ask the API server what became of a write. Until it answers, the node counts as out of service."""
+        health = await self._writer.node_health(name)
+        if health is None:
+            self._caches.latest.forget(name)
+        else:
+            self._caches.latest.put(health)
+        self._unsure.discard(name)
 
     async def _make_durable(
         self, record: NodeRecord, view: NodeView, health: NodeHealth | None, decision: Decision
@@ -243,9 +263,13 @@ class NodeController:
             # Every time: a process that was suspended past its lease believes what was so before, of all nodes alike.
             await self._writer.fence()
             self._caches.latest.put(await self._writer.lifecycle(record.name, health, decision.lifecycle))
+            self._tally.count(view, decision.lifecycle)
         except BaseException as error:
-            # Nothing is known of the node but what was so before: its share of the budget is free again.
-            self._tally.count(view, view.lifecycle)
+            if isinstance(error, ApiError) and error.code < SERVER_ERRORS:
+                # It is as it was before: what the decision took of the budget is free again.
+                self._tally.count(view, view.lifecycle)
+            else:
+                self._unsure.add(record.name)
             if not isinstance(error, NotFoundError):
                 raise
             self._caches.latest.forget(record.name)
@@ -325,7 +349,8 @@ class NodeController:
                 if record is None:
                     continue
                 view = self._caches.view(record)
-                self._tally.count(view, view.lifecycle)
+                if name not in self._unsure:
+                    self._tally.count(view, view.lifecycle)
                 policy = self._caches.policy(name, record.labels)
                 standard = self._standard.of(record.labels, policy.certification)
                 nodes.append(PlannedNode(view, policy, self._caches.in_test(name), standard))
