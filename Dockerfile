@@ -7,10 +7,13 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=igno
 WORKDIR /build
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src src
+# Of the extras of pyproject.toml, with commas: postgres for a history in PostgreSQL, aws, gcp, azure, oracle for repairs.
+ARG EXTRAS=""
 # The environment gets no pip of its own, and the wheel is all of the source that it gets.
 RUN python -m pip wheel --no-deps --wheel-dir dist . \
  && python -m venv --without-pip /opt/muster \
- && python -m pip --python /opt/muster/bin/python install --only-binary=:all: -c constraints.txt dist/*.whl
+ && python -m pip --python /opt/muster/bin/python install --only-binary=:all: -c constraints.txt \
+    "$(echo dist/*.whl)${EXTRAS:+[$EXTRAS]}"
 # The test programs as one file: workers copy it into whatever image has PyTorch.
 RUN mkdir /opt/muster/share \
  && /opt/muster/bin/python -c "import pathlib, muster.workloads.archive as a; a.build_pyz(pathlib.Path('/opt/muster/share/muster-workloads.pyz'))"

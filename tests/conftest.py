@@ -10,7 +10,7 @@ import threading
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.controlplane.plugin", "tests.programs.plugin"]
+pytest_plugins = ["tests.controlplane.plugin", "tests.programs.plugin", "tests.history.plugin"]
 
 settings.register_profile("muster", deadline=None, derandomize=True, print_blob=True, database=None)
 settings.load_profile("muster")

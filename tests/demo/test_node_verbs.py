@@ -45,7 +45,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> KubeApi:
 
         return asyncio.run(main())
 
-    for module in ("nodes", "goodput"):
+    for module in ("nodes", "goodput_source"):
         monkeypatch.setattr(f"muster.cli.{module}.with_cluster", with_cluster)
     return cluster
 

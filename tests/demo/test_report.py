@@ -9,10 +9,11 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.demo.figures import timeline_svg, waterfall_svg
+from muster.demo.figures import timeline_svg
 from muster.demo.outcome import Line
 from muster.demo.report import report_html
 from muster.operate.goodput_report import goodput_values
+from muster.operate.goodput_svg import waterfall_svg
 from muster.operate.ledger import build
 from tests.demo.samples import T0, at, outcome
 
@@ -73,7 +74,7 @@ def test_a_story_that_did_not_settle_says_so() -> None:
 
 def test_the_bars_of_the_waterfall_add_up() -> None:
     told = outcome()
-    svg = ElementTree.fromstring(waterfall_svg(told.goodput))
+    svg = ElementTree.fromstring(waterfall_svg(told.goodput, "t"))
     widths = [float(e.attrib["width"]) for e in svg.iter() if e.tag.endswith("rect")]
     assert abs(widths[0] - sum(widths[1:])) <= len(widths) * 1.1
 
@@ -88,4 +89,4 @@ def test_a_timeline_fills_its_lane() -> None:
 
 
 def test_an_empty_window_still_draws() -> None:
-    ElementTree.fromstring(waterfall_svg(goodput_values([], T0, T0)))
+    ElementTree.fromstring(waterfall_svg(goodput_values([], T0, T0), "t", alone=True))

@@ -121,6 +121,7 @@ def test_workloads_are_careful(objects: list[dict[str, Any]]) -> None:
 def test_the_controller_is_nobody(objects: list[dict[str, Any]]) -> None:
     for deployment in of_kind(objects, "Deployment"):
         pod = deployment["spec"]["template"]["spec"]
+        assert pod["securityContext"].pop("fsGroup", 65532) == 65532  # the disk of a history
         assert pod["securityContext"] == {
             "runAsNonRoot": True,
             "runAsUser": 65532,
@@ -132,10 +133,11 @@ def test_the_controller_is_nobody(objects: list[dict[str, Any]]) -> None:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
-        # Nothing of the node: configuration, secrets that somebody named, and a folder of its own for the audit log.
-        assert all(v.keys() - {"name"} <= {"configMap", "secret", "emptyDir"} for v in pod.get("volumes", []))
+        # Nothing of the node: configuration, secrets and a disk that somebody named, a folder for the audit log.
+        allowed = {"configMap", "secret", "emptyDir", "persistentVolumeClaim"}
+        assert all(v.keys() - {"name"} <= allowed for v in pod.get("volumes", []))
         mounts = pod["containers"][0].get("volumeMounts", [])
-        assert [m["name"] for m in mounts if not m.get("readOnly")] in ([], ["audit"])
+        assert [m["name"] for m in mounts if not m.get("readOnly")] in ([], ["audit"], ["history"])
         tolerated = [t.get("key") for t in pod.get("tolerations", [])]
         assert HOLD_TAINT not in tolerated
         assert None not in tolerated, "it would run on the nodes that it holds"
@@ -253,6 +255,18 @@ def test_definitions_stay_when_the_release_goes() -> None:
     assert of_kind(render(VALUES["no-crds"]), "CustomResourceDefinition") == []
 
 
+def test_a_history_gets_its_address_from_a_secret_and_its_disk_from_a_claim() -> None:
+    values = {"controller": {"replicas": 1, "history": {"secret": "database", "claim": "disk", "retentionDays": 30}}}
+    spec = one(render(values), "Deployment", "muster-controller")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert "--history-retention=30" in container["args"]
+    (address,) = [e for e in container["env"] if e["name"] == "MUSTER_HISTORY_URL"]
+    assert address["valueFrom"] == {"secretKeyRef": {"name": "database", "key": "url"}}
+    assert {"name": "history", "mountPath": "/var/lib/muster"} in container["volumeMounts"]
+    assert {"name": "history", "persistentVolumeClaim": {"claimName": "disk"}} in spec["volumes"]
+    assert spec["securityContext"]["fsGroup"] == 65532, "else nobody but root could write to the disk"
+
+
 # What is refused
 
 
@@ -271,6 +285,9 @@ def test_definitions_stay_when_the_release_goes() -> None:
         ({"agent": {"maxUnavailable": "0%"}}, "at '/agent/maxUnavailable'"),
         ({"agent": {"kernelLog": {"path": "kmsg"}}}, "at '/agent/kernelLog/path'"),
         ({"agent": {"stateDir": "/"}}, "at '/agent/stateDir'"),
+        ({"controller": {"history": {"claim": "disk"}}}, "set both, or neither"),
+        ({"controller": {"history": {"claim": "disk", "secret": "url"}}}, "set controller.replicas=1"),
+        ({"controller": {"history": {"url": "sqlite:///x"}}}, "additional properties 'url' not allowed"),
         ({"image": {"tag": "latest"}}, "at '/image/tag'"),
         ({"image": {"digest": "sha256:1"}}, "at '/image/digest'"),
         ({"image": {"repository": "https://registry.example/Muster"}}, "at '/image/repository'"),

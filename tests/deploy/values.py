@@ -21,6 +21,7 @@ EVERYTHING: dict[str, Any] = {
         "outputs": {"cluster": "east", "audit": {"path": "-"}},
         "providers": {"providers": [{"kind": "external", "name": "ours"}]},
         "secrets": ["pager"],
+        "history": {"secret": "history", "retentionDays": 30},
         "serviceAccountAnnotations": {"g": "h"},
     },
     "agent": {
@@ -56,6 +57,7 @@ VALUES = {
     "device-without-privilege": {"agent": {"kernelLog": {"privileged": False}}},
     "little-of-the-host": {"agent": {"hostFilesystem": False}},
     "no-annotations": {"controller": {"annotatePods": False}},
+    "history-on-a-disk": {"controller": {"replicas": 1, "history": {"secret": "history", "claim": "history"}}},
     "outputs-alone": {"controller": {"outputs": {"cluster": "east"}}},
     "providers-alone": {"controller": {"providers": {"providers": []}}},
     "no-force": {"controller": {"forceDelete": False}},

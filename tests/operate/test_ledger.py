@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -44,7 +45,7 @@ RECORDS = st.builds(
     present=intervals(),
     transitions=st.lists(TRANSITIONS, max_size=8).map(tuple),
     busy=st.lists(intervals(), max_size=6).map(tuple),
-    busy_known_from=st.one_of(st.none(), moments()),
+    watched=st.one_of(st.none(), st.lists(intervals(), max_size=3).map(tuple)),
     rungs=st.lists(st.builds(RungTime, moments(), st.sampled_from(["reboot", "replace"])), max_size=3).map(tuple),
 )
 
@@ -70,8 +71,11 @@ def test_the_sums_close_exactly(records: list[NodeRecord], one: datetime, other:
 @given(st.lists(RECORDS, max_size=3, unique_by=lambda r: r.name), st.randoms(use_true_random=False))
 def test_the_order_of_what_was_recorded_does_not_matter(records: list[NodeRecord], rng: object) -> None:
     shuffled = [
-        NodeRecord(
-            r.name, r.present, r.transitions, tuple(reversed(r.busy)), r.busy_known_from, tuple(reversed(r.rungs))
+        replace(
+            r,
+            busy=tuple(reversed(r.busy)),
+            watched=tuple(reversed(r.watched)) if r.watched is not None else None,
+            rungs=tuple(reversed(r.rungs)),
         )
         for r in reversed(records)
     ]
@@ -160,7 +164,7 @@ def test_time_that_nobody_watched_is_unknown_and_not_idle() -> None:
         present=Interval(at(0)),
         transitions=(step(10, State.IN_SERVICE, CauseKind.CERTIFICATION),),
         busy=(Interval(at(20), at(30)),),
-        busy_known_from=at(50),
+        watched=(Interval(at(50)),),
     )
     sums = build([record], at(0), at(60)).by_class()
     assert sums[TimeClass.UNKNOWN] == (10 + 10 + 20) * 60_000_000

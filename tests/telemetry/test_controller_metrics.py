@@ -6,14 +6,15 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from muster.certify.controller import CertificationController
 from muster.clock import Clock
 from muster.controller.baseline_controller import Compare
 from muster.controller.baseline_report import Comparison
-from muster.controller.process import ControllerProcess
-from muster.errors import BadInputError
+from muster.controller.process import ControllerProcess, MakeHistory
+from muster.errors import BadInputError, UnreachableError
 from muster.kube.api import (
     BASELINES,
     LEASES,
@@ -29,6 +30,9 @@ from muster.kube.api import (
     TooManyRequestsError,
 )
 from muster.kube.metered import MeteredApi
+from muster.operate.history.address import parse
+from muster.operate.history.keep import HistoryKeeper
+from muster.operate.history.store import HistoryStore, open_store
 from muster.operate.outputs.config import OutputsConfig, SinkConfig, SinkKind
 from muster.resources.base import API_VERSION, CONTROLLER_LEASE, SYSTEM_NAMESPACE
 from muster.resources.baseline import Assertion, AssertionResult, BaselineSpec, Drift, DriftClass
@@ -37,7 +41,7 @@ from muster.sim.inprocess import InProcessApi
 from muster.sim.store import Store
 from muster.sim.virtual import VirtualClock, run_virtual
 from muster.telemetry.metrics import ControllerMetrics
-from muster.telemetry.observer import NEW, FleetFigures
+from muster.telemetry.observer import NEW, ControllerObserver, FleetFigures
 from tests.certify.bed import Bed, Faults, names, running
 from tests.operate.cluster import AUTOMATED, Machine, TestCluster, cluster
 from tests.operate.cluster import running as running_tasks
@@ -64,6 +68,7 @@ class Measured:
         identity: str = "a",
         compare: Callable[[KubeApi], Compare] | None = None,
         outputs: OutputsConfig | None = None,
+        history: MakeHistory | None = None,
     ) -> None:
         self.lines: list[str] = []
         self.metrics = ControllerMetrics("1.2.3", self._figures)
@@ -73,6 +78,7 @@ class Measured:
             identity,
             compare=compare,
             outputs=outputs,
+            history=history,
             tell=self.lines.append,
             certifications=Idle,
             observer=self.metrics,
@@ -463,5 +469,36 @@ def test_actions_and_deliveries_are_counted() -> None:
                 # Nobody is there: the steps wait, and are offered again and again.
                 assert value(found, "muster_output_events_total", sink="ops", result="again") >= 1
                 assert value(found, "muster_output_lag_seconds", sink="ops") > 0
+
+    run_virtual(story)
+
+
+def test_rows_of_the_history_written_and_lost_and_since_when(tmp_path: Path) -> None:
+    address = parse(f"sqlite://{tmp_path}/history.db")
+    away = False
+
+    def opened() -> HistoryStore:
+        if away:
+            raise UnreachableError("the disk is full")
+        return open_store(address, create=True)
+
+    def make(api: KubeApi, clock: Clock, observer: ControllerObserver) -> HistoryKeeper:
+        return HistoryKeeper(api, clock, opened, observer=observer, most_pending=2, inline=True)
+
+    async def story(clock: VirtualClock) -> None:
+        nonlocal away
+        machines = [Machine(f"n{i:02}") for i in range(4)]
+        async with cluster(clock, machines, controller=False) as c:
+            m = Measured(c, history=make)
+            assert ("muster_history_lag_seconds", ()) not in m.scrape()
+            away = True
+            async with running_tasks(m.process.run()):
+                await c.until_settled()
+                away = False
+                await clock.sleep(300)
+                found = m.scrape()
+                assert value(found, "muster_history_rows_total", result="written") >= 1
+                assert value(found, "muster_history_rows_total", result="lost") >= 1
+                assert 0 < value(found, "muster_history_lag_seconds") < 300
 
     run_virtual(story)

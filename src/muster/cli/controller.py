@@ -45,10 +45,11 @@ if TYPE_CHECKING:
     from muster.certify.runners.worker_link import WorkerLink
     from muster.certify.runners.worker_pods import Images
     from muster.clock import Clock
-    from muster.controller.process import ControllerProcess
+    from muster.controller.process import ControllerProcess, MakeHistory
     from muster.kube.api import KubeApi
+    from muster.operate.history.keep import HistoryKeeper
     from muster.telemetry.metrics import ControllerMetrics
-    from muster.telemetry.observer import FleetFigures
+    from muster.telemetry.observer import ControllerObserver, FleetFigures
 
 log = logging.getLogger("muster.controller")
 
@@ -75,6 +76,8 @@ class _Options:
     baselines: bool
     outputs: Path | None
     providers: Path | None
+    history: str | None
+    retention_days: int
     requests: dict[str, Any]
     """Request rate of each client, where the user gave one."""
 
@@ -128,6 +131,22 @@ def controller() -> None:
     type=click.Path(path_type=Path, dir_okay=False),
     help="File that says who carries out repairs (docs/how-to/repairs.md).  [default: nobody in this process]",
 )
+@click.option(
+    "--history",
+    metavar="URL",
+    envvar="MUSTER_HISTORY_URL",
+    help="Database in which the history is kept: sqlite:///PATH or postgresql://... (docs/how-to/keep-history.md).  "
+    "[default: none is kept]",
+)
+@click.option(
+    "--history-retention",
+    "retention_days",
+    metavar="DAYS",
+    type=click.IntRange(0, 36500),
+    default=400,
+    show_default=True,
+    help="Delete history that is older; 0: never.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log retries and conflicts too.")
 def run(
     kubeconfig: str | None,
@@ -143,6 +162,8 @@ def run(
     baselines: bool,
     outputs: Path | None,
     providers: Path | None,
+    history: str | None,
+    retention_days: int,
     verbose: bool,
 ) -> int:
     """Run until stopped (SIGTERM or Ctrl-C). Several may run: one leads, the others wait for its lease.
@@ -173,6 +194,8 @@ def run(
         baselines,
         outputs,
         providers,
+        history,
+        retention_days,
         given,
     )
     return run_until_told(lambda: _run(options, clock), log_format)
@@ -257,6 +280,7 @@ async def _run(options: _Options, clock: Clock) -> None:
     # Both are read and tried before the cluster is asked for anything: what is wrong in them is one sentence now.
     outputs = load_outputs(options.outputs) if options.outputs is not None else None
     providers = load_providers(options.providers) if options.providers is not None else None
+    history = _history(options)
     running = _Running()
     images = Images(options.test_image or DEFAULT_IMAGE, options.muster_image or MUSTER_IMAGE)
 
@@ -287,11 +311,31 @@ async def _run(options: _Options, clock: Clock) -> None:
             else None,
             providers=partial(make_providers, providers) if providers is not None else None,
             outputs=outputs,
+            history=history,
         )
         try:
             await running.process.run()
         finally:
             log.info("controller %s stopped", options.identity)
+
+
+def _history(options: _Options) -> MakeHistory | None:
+    """What keeps the history; its address is read now, the database may be away. Raises BadInputError."""
+    if not options.history:
+        return None
+    from muster.operate.history.address import parse
+    from muster.operate.history.keep import HistoryKeeper
+    from muster.operate.history.store import open_store, require_driver
+
+    address = parse(options.history)
+    require_driver(address)
+    opened = partial(open_store, address, create=True)
+
+    def make(api: KubeApi, clock: Clock, observer: ControllerObserver) -> HistoryKeeper:
+        return HistoryKeeper(api, clock, opened, retention_days=options.retention_days, observer=observer)
+
+    log.info("the history is kept in %s", address.shown)
+    return make
 
 
 def _workers(

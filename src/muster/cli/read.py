@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import stat
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
+from muster.cli.input_files import input_of
 from muster.cli.output import Format, emit, format_option
 from muster.errors import BadInputError
-from muster.read.source import SAMPLE_BYTES, Context, Input, check_context
-
-CHUNK_BYTES = 64 * 1024
+from muster.read.source import Context, check_context
 
 
 @click.command(name="read")
@@ -43,7 +39,7 @@ def read(kind: str | None, context_file: str | None, output: Format, files: tupl
     if files.count("-") > 1:
         raise BadInputError("Standard input ('-') can be given once.")
     context = _context(context_file)
-    inputs = [_input(name) for name in files]
+    inputs = [input_of(name) for name in files]
     report = formats.read(inputs, context, kind)
     emit(report.plain(), output, _table)
 
@@ -61,56 +57,6 @@ def _context(name: str | None) -> Context:
     context = {str(key): value for key, value in loaded.items()}
     check_context(context, name)
     return context
-
-
-def _input(name: str) -> Input:
-    if name == "-":
-        if sys.stdin is None:
-            raise BadInputError("Standard input is closed; give a file or pipe the log in.")
-        return _stream_input("standard input", sys.stdin.buffer)
-    path = Path(name)
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise BadInputError(f"{name} is a directory; name the file to read.")
-        if not stat.S_ISREG(mode):
-            return _stream_input(name, path.open("rb"))
-        with path.open("rb") as file:
-            sample = file.read(SAMPLE_BYTES)
-    except OSError as error:
-        raise BadInputError(f"Cannot read {name}: {error.strerror or error}.") from error
-    except ValueError as error:
-        raise BadInputError(f"Cannot read {name!r}: {error}.") from error
-    return Input(name, sample, _reopen(path, name))
-
-
-def _reopen(path: Path, name: str) -> Callable[[], Iterator[bytes]]:
-    def chunks() -> Iterator[bytes]:
-        try:
-            with path.open("rb", buffering=0) as file:
-                while chunk := file.read(CHUNK_BYTES):
-                    yield chunk
-        except OSError as error:
-            raise BadInputError(f"Cannot read {name}: {error.strerror or error}.") from error
-
-    return chunks
-
-
-def _stream_input(name: str, stream: BinaryIO) -> Input:
-    """Standard input and pipes can be read once; what was sampled is handed out first."""
-    sample = stream.read(SAMPLE_BYTES)
-    used = False
-
-    def chunks() -> Iterator[bytes]:
-        nonlocal used
-        if used:
-            raise BadInputError(f"{name} can be read only once; save it to a file first.")
-        used = True
-        yield sample
-        while chunk := stream.read(CHUNK_BYTES):
-            yield chunk
-
-    return Input(name, sample, chunks)
 
 
 def _table(report: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from muster.kube.api import LEASES, KubeApi, NotFoundError
 from muster.kube.election import Election
 from muster.kube.metered import MeteredApi
 from muster.operate.carry_out import NotLeadingError
+from muster.operate.history.keep import HistoryKeeper
 from muster.operate.maintenance.controller import MaintenanceController
 from muster.operate.node_controller import NodeController
 from muster.operate.outputs.config import OutputsConfig
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 
 MakeProviders = Callable[[Surroundings], Sequence[Provider]]
 """Makes the providers that carry out repairs. Raises BadInputError."""
+
+MakeHistory = Callable[[KubeApi, Clock, ControllerObserver], HistoryKeeper]
 
 LEASE_S = 15.0
 """How long a dead leader keeps the others waiting; the usual value in Kubernetes."""
@@ -64,6 +67,7 @@ class ControllerProcess:
         compare: Callable[[KubeApi], Compare] | None = None,
         providers: MakeProviders | None = None,
         outputs: OutputsConfig | None = None,
+        history: MakeHistory | None = None,
     ) -> None:
         """`api_factory` makes a client; it is called twice, so that a busy controller cannot delay the election.
 
@@ -71,7 +75,7 @@ class ControllerProcess:
         `observer` what metrics are made of. Tests are carried out by what `make_runner` gives, without it as pods of
         `test_image`.
         Baselines are watched where `compare` says how the cluster is compared with one. `providers` makes those that
-        carry out repairs; `outputs` says where events and the audit log go.
+        carry out repairs; `outputs` says where events and the audit log go; `history` makes what keeps a history.
         """
         self._observer = observer or ControllerObserver()
         self._api: KubeApi = MeteredApi(api_factory(), self._observer)
@@ -85,6 +89,8 @@ class ControllerProcess:
         self._compare = compare
         self._providers = providers
         self._outputs = outputs or OutputsConfig()
+        self._history = history
+        self._keeper: HistoryKeeper | None = None
         self._outlets: Outlets | None = None
         self._maintenances: MaintenanceController | None = None
         self._nodes: NodeController | None = None
@@ -113,6 +119,8 @@ class ControllerProcess:
             return None
         if self._outlets is not None:
             figures = replace(figures, output_lags_s=self._outlets.lags_s())
+        if self._keeper is not None:
+            figures = replace(figures, history_lag_s=self._keeper.lag_s())
         if self._maintenances is not None:
             figures = replace(figures, maintenances=self._maintenances.figures())
         if self._baselines is None:
@@ -181,6 +189,9 @@ class ControllerProcess:
                 tell=self._tell,
             )
             works.append(self._baselines.run())
+        if self._history is not None:
+            self._keeper = self._history(self._api, self._clock, self._observer)
+            works.append(self._keeper.run())
         self._nodes, self._outlets, self._maintenances = nodes, outlets, maintenances
         self._observer.leads(True)
         try:
@@ -190,7 +201,7 @@ class ControllerProcess:
             log.warning("%s", error)
             await asyncio.get_running_loop().create_future()
         finally:
-            self._nodes = self._baselines = self._outlets = self._maintenances = None
+            self._nodes = self._baselines = self._outlets = self._maintenances = self._keeper = None
             self._observer.leads(False)
 
     def _certification_controller(self, api: KubeApi, clock: Clock) -> Controller:

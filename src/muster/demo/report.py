@@ -5,10 +5,11 @@ from __future__ import annotations
 from decimal import Decimal
 from html import escape
 
-from muster.demo.figures import legend_html, timeline_svg, waterfall_svg
+from muster.demo.figures import legend_html, timeline_svg
 from muster.demo.outcome import Named, Outcome, fleet_lines, verdict_lines
 from muster.operate.explain_text import render
 from muster.operate.goodput_report import render_goodput
+from muster.operate.goodput_svg import waterfall_svg
 from muster.operate.ledger import Ledger, build
 from muster.operate.phrases import duration, moment
 from muster.resources.node_health import State
@@ -44,7 +45,7 @@ def report_html(outcome: Outcome) -> str:
         _pre("\n".join(verdict_lines(outcome))),
         *_named(outcome),
         "<h2>Goodput</h2>",
-        f"<figure>{waterfall_svg(outcome.goodput)}<figcaption>Simulated. Goodput is the "
+        f"<figure>{waterfall_svg(outcome.goodput, _waterfall_title(outcome))}<figcaption>Simulated. Goodput is the "
         f"{escape(outcome.goodput['definition'])}.</figcaption></figure>",
         _pre(render_goodput(outcome.goodput)),
         "<h2>Nodes in trouble</h2>",
@@ -132,3 +133,7 @@ def _events(outcome: Outcome) -> str:
         for line in outcome.lines
     )
     return f"<table>{head}{''.join(rows)}</table>"
+
+
+def _waterfall_title(outcome: Outcome) -> str:
+    return f"Simulated goodput waterfall: {outcome.goodput['goodput']:.1%} goodput"

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from muster.operate.goodput import recovery, waterfall
-from muster.operate.ledger import HOUR_US, NodeRecord, build
+from muster.operate.goodput_breakdown import By, Row, breakdown
+from muster.operate.jobs import JobTime, Wait
+from muster.operate.ledger import HOUR_US, NodeRecord, TimeClass, build
 from muster.operate.phrases import duration
+from muster.plain_text import aligned, plain
+from muster.read.training.goodput import Goodput
+from muster.read.training.interval_log import Kind
 
 DEFINITION = "share of node time in which a node in service ran a user's GPU pod"
 BAR_WIDTH = 40
+MOST_SHOWN = 30
 
 
-def goodput_values(records: Sequence[NodeRecord], start: datetime, end: datetime) -> dict[str, Any]:
-    """Waterfall, classes and recovery times of the window. Node time in microseconds (exact) and hours (rounded)."""
+def goodput_values(
+    records: Sequence[NodeRecord],
+    start: datetime,
+    end: datetime,
+    *,
+    by: By | None = None,
+    jobs: Sequence[JobTime] | None = None,
+    waited: Sequence[Wait] | None = None,
+) -> dict[str, Any]:
+    """Waterfall, classes and recovery times of the window. Node time in microseconds (exact) and hours (rounded).
+
+    `by`: the same time in rows by something else. `jobs` and `waited` are None where no history is kept.
+    """
     ledger = build(records, start, end)
     fall = waterfall(ledger)
     found = recovery(records, ledger)
@@ -52,7 +69,50 @@ def goodput_values(records: Sequence[NodeRecord], start: datetime, end: datetime
             "meanTimeToValidatedReturnS": _seconds(found.mean_time_to_validated_return),
             "meanTimeBetweenFaultsS": _seconds(found.mean_time_between_faults),
         },
+        **({"by": by.value, "rows": [_row(row) for row in breakdown(ledger, by)]} if by is not None else {}),
+        **({"jobs": [_job(job) for job in jobs]} if jobs is not None else {}),
+        **({"waits": [_wait(wait) for wait in waited]} if waited is not None else {}),
     }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    classes = {name.value: row.classes[name] for name in TimeClass if name in row.classes}
+    return {"key": row.key, **_time(row.time_us), "lostUs": row.lost_us, "classesUs": classes}
+
+
+def _job(job: JobTime) -> dict[str, Any]:
+    return {
+        "job": job.job,
+        "nodes": job.nodes,
+        **_time(job.node_us),
+        "wallS": job.wall_us / 1e6,
+        "runningS": job.running_us / 1e6,
+        "interruptions": job.interruptions,
+        "ettrAtMost": round(job.ettr_at_most, 6),
+        "unread": _time(job.unread_us),
+        **(_told(job.parts_us, job.figures) if job.figures is not None else {}),
+    }
+
+
+def _told(parts_us: Mapping[Kind, int], figures: Goodput) -> dict[str, Any]:
+    return {
+        "parts": {kind.value: _time(length) for kind, length in parts_us.items()},
+        "goodput": {
+            "time": _share(figures.time),
+            "ettr": _share(figures.ettr),
+            "ettrWithoutQueue": _share(figures.ettr_without_queue),
+            "usefulProgress": _share(figures.useful_progress),
+            "flop": _share(figures.flop),
+        },
+    }
+
+
+def _wait(wait: Wait) -> dict[str, Any]:
+    return {"for": wait.kind, "nodes": wait.nodes, **_time(wait.node_us), "longestS": wait.longest.total_seconds()}
+
+
+def _share(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
 
 
 def render_goodput(values: dict[str, Any]) -> str:
@@ -78,8 +138,62 @@ def render_goodput(values: dict[str, Any]) -> str:
         f"median: {_span(back['medianTimeToReturnS'])}.",
         f"From the end of the repair until proved and back, mean: {_span(back['meanTimeToValidatedReturnS'])}.",
         f"Node time in service between faults, mean: {_span(back['meanTimeBetweenFaultsS'])}.",
+        *_rows_shown(values),
+        *_jobs_shown(values),
+        *_waits_shown(values),
     ]
     return "\n".join(lines)
+
+
+def _rows_shown(values: dict[str, Any]) -> list[str]:
+    rows = values.get("rows", [])
+    if "by" not in values:
+        return []
+    lines = ["", f"By {values['by']}:"]
+    table = [(values["by"].upper(), "NODE-HOURS", "LOST", "SHARE LOST")]
+    for row in rows[:MOST_SHOWN]:
+        lost = f"{row['lostUs'] / row['us']:.1%}" if row["us"] else "-"
+        table.append((plain(row["key"], 80), _hours(row["us"]), _hours(row["lostUs"]), lost))
+    return [*lines, *aligned(table), *_more(rows)]
+
+
+def _jobs_shown(values: dict[str, Any]) -> list[str]:
+    jobs = values.get("jobs", [])
+    if not jobs:
+        return []
+    table: list[tuple[str, ...]] = [
+        ("JOB", "NODES", "NODE-HOURS", "INTERRUPTED", "ETTR", "PRODUCTIVE", "USEFUL", "FLOP")
+    ]
+    for job in jobs[:MOST_SHOWN]:
+        told = job.get("goodput")
+        shares = (told["ettr"], told["time"], told["usefulProgress"], told["flop"]) if told else (None,) * 4
+        shown = [f"{share:.1%}" if share is not None else "-" for share in shares]
+        ettr = shown[0] if told else f"<= {job['ettrAtMost']:.1%}"
+        cells = (str(job["nodes"]), _hours(job["us"]), str(job["interruptions"]), ettr, *shown[1:])
+        table.append((plain(job["job"], 80), *cells))
+    return [
+        "",
+        "Jobs (PRODUCTIVE, USEFUL and FLOP need the log of the job: --job-log):",
+        *aligned(table),
+        *_more(jobs),
+    ]
+
+
+def _waits_shown(values: dict[str, Any]) -> list[str]:
+    waited = values.get("waits", [])
+    if not waited:
+        return []
+    table = [("NODES WAITED FOR", "NODES", "NODE-HOURS", "LONGEST")]
+    table += [
+        (plain(wait["for"], 40), str(wait["nodes"]), _hours(wait["us"]), _span(wait["longestS"]))
+        for wait in waited[:MOST_SHOWN]
+    ]
+    return ["", *aligned(table)]
+
+
+def _more(rows: Sequence[Any]) -> list[str]:
+    left = len(rows) - MOST_SHOWN
+    return [f"and {left} more; -o json shows all."] if left > 0 else []
 
 
 def _bar(label: str, time_us: int, total_us: int, offset_us: int) -> str:

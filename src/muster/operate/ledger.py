@@ -57,15 +57,15 @@ class RungTime:
 class NodeRecord:
     """What is known about one node. Nothing in it needs to be sorted.
 
-    `present` is when the node existed. Where a node is in service, time before `busy_known_from` counts as `unknown`
-    unless a busy interval covers it: nobody watched the pods then.
+    `present` is when the node existed. `watched` is when somebody watched the pods, None: all the time. Outside of it
+    a node in service counts as `unknown` unless a busy interval covers the time.
     """
 
     name: str
     present: Interval
     transitions: tuple[Transition, ...] = ()
     busy: tuple[Interval, ...] = ()
-    busy_known_from: datetime | None = None
+    watched: tuple[Interval, ...] | None = None
     rungs: tuple[RungTime, ...] = ()
     pool: str = "default"
 
@@ -159,16 +159,25 @@ def _spans(record: NodeRecord, first: int, last: int) -> list[Span]:
         return []
     steps = sorted(record.transitions, key=lambda t: t.at)
     step_times = [microseconds(t.at) for t in steps]
-    busy = [(microseconds(i.start), microseconds(i.end) if i.end is not None else end) for i in merged(record.busy)]
+    busy = _pairs(record.busy, end)
     rungs = sorted(((microseconds(r.at), r.rung) for r in record.rungs), key=lambda r: r[0])
-    known_from = microseconds(record.busy_known_from) if record.busy_known_from is not None else start
-    marks = [*step_times, known_from, *(edge for pair in busy for edge in pair), *(at for at, _ in rungs)]
+    watched = _pairs(record.watched, end) if record.watched is not None else [(start, end)]
+    marks = [*step_times, *(edge for pair in (*busy, *watched) for edge in pair), *(at for at, _ in rungs)]
     edges = [start, *sorted({m for m in marks if start < m < end}), end]
     origins = _origins(steps)
     return _joined(
-        _span(record, begin, until, steps, step_times, busy, rungs, known_from, origins)
+        _span(record, begin, until, steps, step_times, busy, rungs, watched, origins)
         for begin, until in pairwise(edges)
     )
+
+
+def _pairs(intervals: Iterable[Interval], end: int) -> list[tuple[int, int]]:
+    return [(microseconds(i.start), microseconds(i.end) if i.end is not None else end) for i in merged(intervals)]
+
+
+def _covers(pairs: Sequence[tuple[int, int]], moment: int) -> bool:
+    at = bisect_right(pairs, moment, key=lambda pair: pair[0]) - 1
+    return at >= 0 and moment < pairs[at][1]
 
 
 def _span(
@@ -179,16 +188,15 @@ def _span(
     step_times: Sequence[int],
     busy: Sequence[tuple[int, int]],
     rungs: Sequence[tuple[int, str]],
-    known_from: int,
+    watched: Sequence[tuple[int, int]],
     origins: Sequence[Transition],
 ) -> Span:
-    at = bisect_right(busy, begin, key=lambda pair: pair[0]) - 1
-    is_busy = at >= 0 and begin < busy[at][1]
+    is_busy = _covers(busy, begin)
     index = bisect_right(step_times, begin) - 1
     if index < 0:
         return Span(record.name, record.pool, begin, until, TimeClass.UNKNOWN, is_busy)
     step = steps[index]
-    time_class = _class_of(step.state, is_busy, begin >= known_from)
+    time_class = _class_of(step.state, is_busy, _covers(watched, begin))
     if step.state is State.IN_SERVICE:
         return Span(record.name, record.pool, begin, until, time_class, is_busy)
     origin = origins[index]

@@ -88,7 +88,7 @@ class Recorder:
                 present=notes.present,
                 transitions=tuple(notes.transitions),
                 busy=merged([*notes.busy, *running.get(name, ())]),
-                busy_known_from=notes.known_from or self._started,
+                watched=(Interval(notes.known_from or self._started),),
                 rungs=tuple(notes.rungs),
             )
             for name, notes in sorted(self._notes.items())

@@ -37,11 +37,18 @@ class _Container(msgspec.Struct):
     resources: _Resources = msgspec.field(default_factory=_Resources)
 
 
-class _Meta(msgspec.Struct):
+class _Owner(msgspec.Struct):
+    kind: str = ""
+    name: str = ""
+    controller: bool = False
+
+
+class _Meta(msgspec.Struct, rename="camel"):
     name: str
     namespace: str = ""
     uid: str = ""
     labels: dict[str, str] = {}
+    owner_references: tuple[_Owner, ...] = ()
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -65,7 +72,7 @@ class PodUse(msgspec.Struct, frozen=True):
     """What one pod says about the use of its node.
 
     `counts` is True for a pod of a user that asks for a GPU and is bound to a node. `started` and `finished` are None
-    where the kubelet has not told.
+    where the kubelet has not told. `job` is what the pod belongs to, as `namespace/name`.
     """
 
     uid: str
@@ -75,7 +82,19 @@ class PodUse(msgspec.Struct, frozen=True):
     ended: bool = False
     started: datetime | None = None
     finished: datetime | None = None
+    job: str = ""
 
+
+JOB_LABELS = (
+    "training.kubeflow.org/job-name",
+    "jobset.sigs.k8s.io/jobset-name",
+    "leaderworkerset.sigs.k8s.io/name",
+    "ray.io/cluster",
+    "batch.kubernetes.io/job-name",
+    "job-name",
+)
+"""Labels by which operators of training jobs mark their pods; the first that is there counts. A JobSet makes Jobs, so
+its own label comes before theirs."""
 
 _pods = msgspec.json.Decoder(_Pod)
 
@@ -102,7 +121,15 @@ def pod_use(raw: bytes) -> PodUse:
         ended=ended,
         started=min(starts, default=status.start_time),
         finished=max(ends, default=None) if ended else None,
+        job=_job_of(meta),
     )
+
+
+def _job_of(meta: _Meta) -> str:
+    """The job of a pod: by label, else the controller that owns it, else the pod itself."""
+    name = next((meta.labels[label] for label in JOB_LABELS if meta.labels.get(label)), "")
+    owner = next((o.name for o in meta.owner_references if o.controller), "")
+    return f"{meta.namespace}/{name or owner or meta.name}"
 
 
 def _asks_for_gpu(resources: _Resources) -> bool:
@@ -164,7 +191,7 @@ def snapshot_records(
             present=Interval(present_from(health, history_of(health), now)),
             transitions=history_of(health),
             busy=tuple(busy.get(name, ())),
-            busy_known_from=now,
+            watched=(),
             rungs=tuple(rungs.get(name, ())),
             pool=pools.get(name, "default"),
         )

@@ -121,6 +121,7 @@ class ControllerMetrics(Metrics, ControllerObserver):
             "muster_maintenances",
             "muster_correlations",
             "muster_output_lag_seconds",
+            "muster_history_lag_seconds",
         }
     )
 
@@ -154,6 +155,9 @@ class ControllerMetrics(Metrics, ControllerObserver):
     def acted(self, action: str, result: str) -> None:
         self._count("muster_actions_total", action, result)
 
+    def history(self, result: str, rows: int) -> None:
+        self._count("muster_history_rows_total", result, by=rows)
+
     def slipped(self) -> None:
         self._count("muster_work_before_hold_total")
 
@@ -178,6 +182,7 @@ class ControllerMetrics(Metrics, ControllerObserver):
             "muster_maintenances": _by(figures.maintenances),
             "muster_correlations": {(): figures.correlations},
             "muster_output_lag_seconds": _by(figures.output_lags_s),
+            "muster_history_lag_seconds": {(): figures.history_lag_s} if figures.history_lag_s is not None else {},
         }
 
 

@@ -152,6 +152,12 @@ _TABLE = (
         ("sink",),
         "at most 16: the receivers that are configured",
     ),
+    Metric(
+        "muster_history_lag_seconds",
+        Kind.GAUGE,
+        _C,
+        "Time since rows of the history were written last. Only the leader exports it, and only with --history.",
+    ),
     # What the controller does.
     Metric(
         "muster_transitions_total",
@@ -206,6 +212,14 @@ _TABLE = (
         "Events handed to a receiver: delivered, again (sent once more later), refused (never sent again).",
         ("sink", "result"),
         "at most 16 receivers x 3 results",
+    ),
+    Metric(
+        "muster_history_rows_total",
+        Kind.COUNTER,
+        _C,
+        "Rows of the history (--history): written, or lost for want of room while the database was away.",
+        ("result",),
+        "2",
     ),
     Metric(
         "muster_work_before_hold_total",

@@ -43,6 +43,8 @@ class FleetFigures:
     maintenances: Mapping[str, int] = field(default_factory=dict)
     """Phase -> number of Maintenance objects."""
     output_lags_s: Mapping[str, float] = field(default_factory=dict)
+    history_lag_s: float | None = None
+    """Since rows of the history were written last; None: no history is kept, or none was written yet."""
     """Receiver of events -> age of the oldest event that waits for it, seconds."""
     correlations: int = 0
     """Findings that many nodes share, for which automation holds back now."""
@@ -94,6 +96,9 @@ class ControllerObserver(RequestObserver):
 
     def acted(self, action: str, result: str) -> None:
         """An action for the audit log was taken."""
+
+    def history(self, result: str, rows: int) -> None:
+        """So many rows of the history were `written`, or `lost` for want of room while the database was away."""
 
     def slipped(self) -> None:
         """Work was on a new node before it could be held."""
