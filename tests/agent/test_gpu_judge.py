@@ -285,6 +285,7 @@ def test_a_swapped_gpu_is_news_and_no_fault() -> None:
     assert node.look(gpu(0), gpu(1, uuid="GPU-new")).sightings == ()
 
 
+@pytest.mark.requirement("v2.4/CNP08")
 def test_a_gpu_that_moved_is_the_same_gpu() -> None:
     node = Node()
     node.look(gpu(0, ecc_uncorrected=1))

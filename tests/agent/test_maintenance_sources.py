@@ -76,6 +76,7 @@ def aws_event(**fields: Any) -> dict[str, Any]:
 # AWS
 
 
+@pytest.mark.requirement("v2.4/BFX02")
 def test_aws_events_spot_and_rebalance() -> None:
     async def test(served: Standin) -> None:
         aws(served, [aws_event(), aws_event(EventId="instance-event-2", Code="instance-retirement", NotAfter=None)])

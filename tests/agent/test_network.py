@@ -245,6 +245,7 @@ def test_lifetime_counts_say_nothing() -> None:
     assert node.look(shot)["port-link-integrity mlx5_0"].healthy is True
 
 
+@pytest.mark.requirement("v2.4/SDN09")
 def test_an_excursion_is_a_warning_and_closes_after_calm_looks_without_a_reboot() -> None:
     node = Node()
     node.look(snapshot(port(0, counters={"port_xmit_discards": 0})))
@@ -256,6 +257,7 @@ def test_an_excursion_is_a_warning_and_closes_after_calm_looks_without_a_reboot(
     assert looks == [False] * (CONFIG.clear_looks - 1) + [True]
 
 
+@pytest.mark.requirement("v2.4/SDN09")
 def test_acknowledgements_that_do_not_arrive_are_told_by_their_rate_and_never_by_their_number() -> None:
     # 2705 timeouts since the driver was loaded may all be years old.
     node = Node()
@@ -452,6 +454,7 @@ def test_hostile_files_are_unknown_and_no_error(tmp_path: Path) -> None:
     assert shot.ports[0].rate_gbps is None
 
 
+@pytest.mark.requirement("companion/OBS10")
 def test_the_monitor_sees_a_port_go_down_and_come_back_on_a_tree(tmp_path: Path) -> None:
     tree = NetworkTree(tmp_path)
     for n in range(4):
@@ -476,6 +479,7 @@ def test_the_monitor_sees_a_port_go_down_and_come_back_on_a_tree(tmp_path: Path)
     assert asyncio.run(story()) == [(), (), (), ("port-down mlx5_2",), ()]
 
 
+@pytest.mark.requirement("companion/OBS10")
 def test_damaged_frames_of_roce_and_ethernet_are_counted(tmp_path: Path) -> None:
     tree = NetworkTree(tmp_path)
     tree.rdma("mlx5_0", "0000:18:00.0", netdev="eth0")

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 
 from muster.agent.publish import Heartbeat, Publisher
 from muster.kube.api import (
@@ -163,6 +164,7 @@ def test_after_an_outage_the_latest_state_arrives_alone() -> None:
     assert run_virtual(main) == (["boot-99"], "the API server is away")
 
 
+@pytest.mark.requirement("companion/OBS05")
 def test_a_change_is_sent_at_once() -> None:
     async def main(clock: VirtualClock) -> bool:
         api = await cluster(clock)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from muster.agent.kernel_log import open_kernel_log
 from muster.resources.fault import BURST_LIMIT, Fault
@@ -65,6 +66,7 @@ def minutes(fault: Fault, start: datetime) -> list[int]:
     return [int((burst.at - start) / timedelta(minutes=1)) for burst in fault.bursts]
 
 
+@pytest.mark.requirement("sla/telemetry")
 def test_an_hour_without_the_api_with_a_restart_and_a_full_disk_loses_nothing() -> None:
     """Faults open, close and recur; each minute below is one of the outage."""
 

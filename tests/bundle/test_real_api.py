@@ -265,6 +265,7 @@ def test_large_crds_need_server_side_apply(deployer_crds: list[Path], api: Api) 
 
 
 @pytest.mark.parametrize("deployer", [Deployer.ARGOCD, Deployer.ARGOCD_HELM, Deployer.FLUX])
+@pytest.mark.requirement("v2.4/K8S25")
 def test_kubectl_takes_them(api: Api, helm: Path, deployer: Deployer, tmp_path: Path) -> None:
     name = "h100-eks-ubuntu-training-kubeflow"
     _, files = built(recipe_of(name), deployer, repository=GIT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,7 @@ def test_architectures_are_certified_apart() -> None:
     assert gpus_of(plan) == {"b": 4, "d": 4, "a": 8, "c": 8}
 
 
+@pytest.mark.requirement("v2.4/CNP03", "v2.4/STG05")
 def test_members_stand_along_the_topology() -> None:
     nodes = [node("a", domain="d2"), node("b", domain="d1"), node("c", domain="d2"), node("d", domain="d1")]
     assert list(members_of(plan_of(nodes, ["a", "b", "c", "d"]))) == ["b", "d", "a", "c"]

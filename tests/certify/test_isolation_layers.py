@@ -83,6 +83,7 @@ def test_a_link_between_domains_is_told_from_their_trunk_by_pairs_beside_it() ->
 @pytest.mark.parametrize(
     ("fault", "layer"), [("nvlink", Layer.NVLINK), ("network", Layer.NETWORK), ("nodes", Layer.NETWORK)]
 )
+@pytest.mark.requirement("companion/BMAAS06")
 def test_follow_up_runs_tell_the_layer_of_a_node(fault: str, layer: Layer) -> None:
     plan = fleets.plan(24, LAYERS, matchings=2)
     truth = Truth(domains=domains(plan), **{fault: {name(5): 1.0}})

@@ -36,6 +36,7 @@ def judged(end: RankEnd, floor: float = 400.0) -> RunRecord:
     return judge_round(plan, [run], {run.id: [end]}, Surroundings())[0]
 
 
+@pytest.mark.requirement("companion/BMAAS11")
 def test_the_peak_of_a_whole_table_is_held_against_the_floor() -> None:
     record = judged(end_of_program("a", NCCL, 0, WHOLE))
     assert (record.outcome, record.value) == (Outcome.PASS, 478.0)

@@ -77,5 +77,6 @@ def test_a_healthy_fleet_passes() -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.requirement("v2.4/BM01")
 def test_the_fleet_of_the_story_names_exactly_what_was_planted(seed: int) -> None:
     check(default_plant(seed, nodes=64))

@@ -34,6 +34,7 @@ STRICTER = {
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.requirement("v2.4/K8S25")
 def test_order_and_levels(name: str) -> None:
     expected, recipe = leaf(name), recipe_of(name)
     assert [c.name for c in recipe.components] == expected["order"]

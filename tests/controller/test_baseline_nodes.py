@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace as with_fields
 
 from muster.configure import lock
@@ -68,6 +69,7 @@ def drift_of(found: BaselineStatus, path: str) -> Drift:
     return next(d for d in found.drifts if d.path == path)
 
 
+@pytest.mark.requirement("v2.4/OCR05")
 def test_a_changed_driver_is_node_stack_drift_until_the_node_is_certified_again() -> None:
     async def story(clock: VirtualClock) -> None:
         async with cluster(clock, machines()) as c:

@@ -125,6 +125,7 @@ def classes(status: dict[str, Any]) -> set[str]:
     return {drift["driftClass"] for drift in status.get("drifts", ())}
 
 
+@pytest.mark.requirement("v2.4/OCR05")
 def test_a_cluster_is_held_against_its_recipe_for_ever(bed: Bed) -> None:
     bed.install("--values", str(next((bed.bundle / "releases").iterdir()) / "values.yaml"))
     with controller(bed.kubeconfig, "--baselines"):

@@ -111,6 +111,7 @@ def test_list_says_why_no_node_moves(api: KubeApi, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out.endswith("firmware: It concerns no node that the cluster has now.\n")
 
 
+@pytest.mark.requirement("v2.4/BFX02")
 def test_records_have_ten_fields_each(api: KubeApi, capsys: pytest.CaptureFixture[str]) -> None:
     asyncio.run(_add(api, MAINTENANCES, PLANNED))
     asyncio.run(_add(api, REPAIRS, REPAIRED))

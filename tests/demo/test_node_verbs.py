@@ -118,6 +118,7 @@ def test_nobody_waits_for_what_does_not_exist(api: KubeApi, capsys: pytest.Captu
     assert "give one of agent, batch, budget" in capsys.readouterr().err
 
 
+@pytest.mark.requirement("v2.4/OFM02")
 def test_defer(api: KubeApi, capsys: pytest.CaptureFixture[str]) -> None:
     before = SystemClock().now()
     assert run(["node", "node-01", "defer", "--until", "6h", "--by", "alice"]) == 0

@@ -179,6 +179,7 @@ def test_an_agent_takes_no_other_name(node_a: Client, admin: Client) -> None:
     assert node_a.request("DELETE", HEALTHS).status == 403
 
 
+@pytest.mark.requirement("v2.4/K8S16", "v2.4/K8S17", "v2.4/SEC06")
 def test_a_token_dies_with_its_pod(admin: Client, plane: ControlPlane, installed: None) -> None:
     with _client(plane, agent_token(admin, "node-s")) as client:
         client.create(HEALTHS, _health("node-s")).ok()
@@ -236,6 +237,7 @@ def test_an_agent_has_no_other_rights(node_a: Client, method: str, path: str) ->
     assert 'User "system:serviceaccount:muster-system:muster-agent" cannot' in message
 
 
+@pytest.mark.requirement("v2.4/SEC25")
 def test_the_policy_holds_even_where_a_role_grants_more(node_a: Client, admin: Client) -> None:
     """Somebody binds the agent to a role that is too wide: the policy still keeps it to its node and its part."""
     node_a.create(HEALTHS, _health("node-a")).ok()
@@ -293,6 +295,7 @@ def test_nobody_else_forges_a_lifecycle(operator: Client, admin: Client) -> None
     operator.delete(f"{HEALTHS}/node-f").ok()
 
 
+@pytest.mark.requirement("v2.4/SEC25")
 def test_nobody_else_forges_a_verdict(operator: Client) -> None:
     operator.create(CERTIFICATIONS, _certification("forged")).ok()
     forged = operator.patch(f"{CERTIFICATIONS}/forged/status", {"status": {"phase": "Succeeded"}})
@@ -320,6 +323,7 @@ def test_nobody_else_writes_what_a_verdict_rests_on(operator: Client, controller
     operator.delete(f"{CERTIFICATIONS}/{name}").ok()
 
 
+@pytest.mark.requirement("v2.4/OAL05")
 def test_who_may_break_the_glass_does(admin: Client, installed: None) -> None:
     admin.create(HEALTHS, _health("node-g"))
     admin.patch(f"{HEALTHS}/node-g/status", {"status": {"lifecycle": LIFECYCLE}}).ok()

@@ -143,6 +143,7 @@ def test_the_controller_is_nobody(objects: list[dict[str, Any]]) -> None:
         assert None not in tolerated, "it would run on the nodes that it holds"
 
 
+@pytest.mark.requirement("companion/BFX04")
 def test_the_agent_runs_on_every_gpu_node_and_reads_only(objects: list[dict[str, Any]]) -> None:
     for daemons in of_kind(objects, "DaemonSet"):
         pod = daemons["spec"]["template"]["spec"]

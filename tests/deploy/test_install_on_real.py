@@ -167,6 +167,7 @@ def test_helm_refuses_a_policy_before_its_kind_is_known(helm: Helm) -> None:
         helm.install({"policy": {"priority": 1}})
 
 
+@pytest.mark.requirement("v2.4/K8S06")
 def test_new_gpu_nodes_are_held_from_the_first_moment_on(helm: Helm, admin: Client) -> None:
     helm.install({"holdNewNodes": HOLD})
     other = {"key": "example.com/new", "value": "", "effect": "NoExecute"}

@@ -53,6 +53,7 @@ FORBIDDEN = {
 }
 
 
+@pytest.mark.requirement("v2.4/OMA01")
 def test_no_rule_is_wide(objects: list[dict[str, Any]]) -> None:
     rules = list(_rules(objects))
     baselines = any("--baselines" in str(o) for o in of_kind(objects, "Deployment"))
@@ -96,6 +97,7 @@ def test_only_force_deletes_pods_of_others() -> None:
     assert deletes(VALUES["no-force"]) == [NAMESPACE]
 
 
+@pytest.mark.requirement("v2.4/OAL01", "v2.4/SEC04")
 def test_the_table_of_rights_is_complete() -> None:
     table = (ROOT / "docs" / "install.md").read_text().split("## Rights")[1].split("\n## ")[0]
     told = [

@@ -41,6 +41,7 @@ def _expressions() -> list[tuple[str, str]]:
     return found + [(p["title"], t["expr"]) for p in dashboard["panels"] for t in p["targets"]]
 
 
+@pytest.mark.requirement("v2.4/OMA02")
 def test_alerts_and_dashboard_ask_for_metrics_that_exist() -> None:
     expressions = _expressions()
     assert len(expressions) > 20
@@ -68,6 +69,7 @@ def _labels(name: str) -> tuple[str, ...]:
     return max((m for m in NAMES.values() if name.startswith(m.name)), key=lambda m: len(m.name)).labels
 
 
+@pytest.mark.requirement("v2.4/OMA02", "companion/OBS04")
 def test_every_alert_says_what_to_do() -> None:
     (group,) = one(render(EVERYTHING), "PrometheusRule")["spec"]["groups"]
     assert group["name"] == "muster"

@@ -61,6 +61,7 @@ def hours(values: dict[str, Any]) -> dict[str, float]:
     return {name: part["us"] / HOUR_US for name, part in values["classes"].items() if part["us"]}
 
 
+@pytest.mark.requirement("v2.4/OCA03")
 def test_the_time_of_a_window_closes(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = values(capsys, "--history", url, *WINDOW)
     assert hours(found) == {

@@ -105,6 +105,7 @@ def minutes(facts: Facts, clock: VirtualClock) -> dict[TimeClass, int]:
     return {name: length // MINUTE_US for name, length in ledger.by_class().items() if length >= MINUTE_US}
 
 
+@pytest.mark.requirement("companion/BMAAS07")
 def test_a_stay_out_of_service_is_told(tmp_path: Path) -> None:
     async def story(clock: VirtualClock, api: KubeApi) -> None:
         disk, counted = Disk(tmp_path), Counted()
@@ -290,6 +291,7 @@ def test_a_refused_database_is_tried_again_and_ends_nothing(tmp_path: Path) -> N
     played(story)
 
 
+@pytest.mark.requirement("v2.4/OSB03", "v2.4/OMA05")
 def test_what_is_old_is_deleted_once_a_day(tmp_path: Path) -> None:
     async def story(clock: VirtualClock, api: KubeApi) -> None:
         disk = Disk(tmp_path)
@@ -310,6 +312,7 @@ def test_what_is_old_is_deleted_once_a_day(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.requirement("v2.4/OCA05")
 def test_two_leaders_for_a_moment_change_no_sum(tmp_path: Path, order: int) -> None:
     async def story(clock: VirtualClock, api: KubeApi) -> None:
         disk = Disk(tmp_path)

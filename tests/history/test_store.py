@@ -109,6 +109,7 @@ def consistent(told: list[Row]) -> list[Row]:
 
 @given(st.lists(rows, max_size=25).map(consistent), st.integers(0, 2**32))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.requirement("v2.4/OSL02")
 def test_order_and_repetition_change_nothing_and_the_sums_close(tmp_path: Path, told: list[Row], seed: int) -> None:
     rng = random.Random(seed)
     shuffled = [*told, *rng.sample(told, k=len(told) // 2)]

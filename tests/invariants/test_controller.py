@@ -210,6 +210,7 @@ def test_8_a_controller_that_dies_now_and_then_ends_the_same(lost: bool) -> None
 @pytest.mark.full
 @pytest.mark.parametrize("lost", [False, True])
 @pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.requirement("v2.4/OFM05")
 def test_8_death_between_any_two_writes_changes_nothing(share: int, lost: bool) -> None:
     writes, _, expected = crash_story([], lost)
     for k in range(1 + share, writes + 1, SHARES):

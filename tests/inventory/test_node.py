@@ -73,6 +73,7 @@ def values(snapshot: NodeSnapshot) -> dict[str, str]:
     return {r.name: r.value for r in snapshot.readings}
 
 
+@pytest.mark.requirement("v2.4/BFX03")
 def test_a_node_with_eight_gpus(root: Path) -> None:
     snapshot = take(Machine(root), "node-1", NOW)
     found = values(snapshot)
@@ -107,6 +108,7 @@ def test_a_node_with_eight_gpus(root: Path) -> None:
         ("proc/cmdline", CMDLINE.replace("UUID=1", "UUID=2"), []),
     ],
 )
+@pytest.mark.requirement("companion/BMAAS08")
 def test_what_a_change_means(root: Path, path: str, text: str, changed: list[str]) -> None:
     before = take(Machine(root), "node-1", NOW)
     write(root, path, text)

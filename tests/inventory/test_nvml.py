@@ -46,6 +46,7 @@ def snapshot_of(root: Path, answer: nvml.Answer) -> NodeSnapshot:
     return take(Machine(root), "node-1", NOW, ask_nvml=lambda: answer)
 
 
+@pytest.mark.requirement("v2.4/BFX03")
 def test_eight_h100(root: Path, ask: Ask) -> None:
     found = snapshot_of(root, ask(H100))
     told = values(found)
@@ -64,6 +65,7 @@ def test_eight_h100(root: Path, ask: Ask) -> None:
     assert not [name for name in unknown(found) if name.startswith(("gpu", "nvml"))]
 
 
+@pytest.mark.requirement("v2.4/NET02")
 def test_four_gb200_of_one_nvlink_domain(tmp_path: Path, ask: Ask) -> None:
     put_system(tmp_path)
     put_hgx(tmp_path, gpus=4)

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,6 +147,7 @@ def test_gone_relists_and_computes_deletions() -> None:
     run_virtual(main)
 
 
+@pytest.mark.requirement("v2.4/K8S32")
 def test_an_outage_is_met_with_backoff_not_with_a_storm() -> None:
     async def main(clock: VirtualClock) -> tuple[int, bool]:
         api = FakeApi()

@@ -112,6 +112,7 @@ def usage(out: int, pool: str = "a") -> Usage:
     return found
 
 
+@pytest.mark.requirement("v2.4/OIE05", "v2.4/OCR02")
 def test_no_disruption_starts_in_a_blackout_unless_a_person_approved_it() -> None:
     budget = Budget(blackouts=(Blackout(name="release", start="08:00", duration_s=3600),))
     now = datetime(2026, 1, 5, 8, 30, tzinfo=UTC)

@@ -149,6 +149,7 @@ def driver(index: int, at: datetime = OLD_DRIVER) -> tuple[Change, ...]:
     return (Change("driver.version", "580.65", "580.95", at, "driver.version=580.95"),)
 
 
+@pytest.mark.requirement("v2.4/OCR04")
 def test_a_driver_that_breaks_nodes_is_named_and_its_roll_out_halted() -> None:
     """The roll-out goes in waves, so the findings lie hours apart and in different domains."""
     nodes = fleet(50, changes={i: driver(i, ago(10 - i // 2)) for i in range(14)})

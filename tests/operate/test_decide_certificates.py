@@ -21,6 +21,7 @@ from tests.operate.worlds import AUTOMATED, START, World, fault, pod, readings, 
 TURN = WavePlan(turn=("n1",))
 
 
+@pytest.mark.requirement("v2.4/OPO01")
 def test_a_new_node_is_held_for_the_bring_up_profile() -> None:
     world = World()
     decision = world.decide()
@@ -30,6 +31,7 @@ def test_a_new_node_is_held_for_the_bring_up_profile() -> None:
     assert [t.state for t in decision.transitions] == [State.UNCERTIFIED]
 
 
+@pytest.mark.requirement("v2.4/K8S06")
 def test_work_that_slipped_onto_a_new_node_is_reported_and_waited_for() -> None:
     world = World()
     world.node = replace(world.node, pods=(pod(),))

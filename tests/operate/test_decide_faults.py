@@ -43,6 +43,7 @@ def test_a_disqualifying_fault_voids_the_certificate_and_goes_to_repair_without_
     assert (repair.spec.boot_id_before, repair.spec.provider) == ("boot-1", "test-provider")
 
 
+@pytest.mark.requirement("v2.4/OIE05")
 def test_the_safe_default_holds_and_repairs_nothing() -> None:
     world = faulty(SAFE)
     assert world.life.state is State.QUARANTINED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,7 @@ def one_gpu_faulty(scope: DrainScope = DrainScope.AUTO, **held: tuple[str, ...])
     return world
 
 
+@pytest.mark.requirement("v2.4/BFX01")
 def test_only_the_pod_on_the_gpu_leaves_and_the_gpu_is_reset_while_the_other_works_on() -> None:
     world = one_gpu_faulty(a=("GPU-1",), b=("GPU-2",))
     assert world.life.state is State.DRAINING

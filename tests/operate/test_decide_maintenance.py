@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
@@ -50,6 +51,7 @@ def go_to(world: World, moment: datetime) -> None:
     world.pass_time((moment - world.now).total_seconds())
 
 
+@pytest.mark.requirement("v2.4/OFM01")
 def test_a_node_with_work_serves_until_the_window_opens_and_is_then_drained_and_handed_over() -> None:
     world = serving()
     busy(world)
@@ -112,6 +114,7 @@ def test_a_repair_under_way_ends_first_and_the_node_is_handed_over_then() -> Non
     assert "maintenance" in world.waits
 
 
+@pytest.mark.requirement("v2.4/OFM02")
 def test_the_owner_of_the_work_puts_it_off_and_the_limit_binds() -> None:
     world = serving()
     busy(world)
@@ -209,6 +212,7 @@ def test_a_window_that_closes_over_a_node_that_is_out_stays_visible_until_it_is_
         st.sampled_from(["work", "idle", "pause", "go", "cancel", "back", "fault", "well", "time"]), max_size=10
     ),
 )
+@pytest.mark.requirement("v2.4/OFM02")
 def test_nothing_is_evicted_before_the_window_opens(opens_s: int, length_s: int, events: list[str]) -> None:
     world = serving()
     busy(world)

@@ -51,6 +51,7 @@ RECORDS = st.builds(
 
 
 @given(st.lists(RECORDS, max_size=4, unique_by=lambda r: r.name), moments(), moments())
+@pytest.mark.requirement("v2.4/OCA03", "v2.4/OCA05")
 def test_the_sums_close_exactly(records: list[NodeRecord], one: datetime, other: datetime) -> None:
     start, end = min(one, other), max(one, other)
     ledger = build(records, start, end)
@@ -69,6 +70,7 @@ def test_the_sums_close_exactly(records: list[NodeRecord], one: datetime, other:
 
 
 @given(st.lists(RECORDS, max_size=3, unique_by=lambda r: r.name), st.randoms(use_true_random=False))
+@pytest.mark.requirement("v2.4/OSL02")
 def test_the_order_of_what_was_recorded_does_not_matter(records: list[NodeRecord], rng: object) -> None:
     shuffled = [
         replace(

@@ -35,6 +35,7 @@ def ways(start: State, without: frozenset[Trigger] = frozenset()) -> set[State]:
         found |= more
 
 
+@pytest.mark.requirement("v2.4/CNP04")
 def test_every_state_is_reached_from_the_first() -> None:
     assert ways(State.UNCERTIFIED) == set(State)
 
@@ -59,6 +60,7 @@ def test_service_is_entered_by_a_pass_or_from_a_persons_hold_only() -> None:
 
 
 @pytest.mark.parametrize("state", [s for s in State if s is not State.IN_SERVICE])
+@pytest.mark.requirement("v2.4/OFM05")
 def test_without_hold_lifted_every_way_to_service_passes_certifying(state: State) -> None:
     edges = {
         k: v
@@ -70,6 +72,7 @@ def test_without_hold_lifted_every_way_to_service_passes_certifying(state: State
 
 @pytest.mark.parametrize("state", list(State))
 @pytest.mark.parametrize("trigger", list(Trigger))
+@pytest.mark.requirement("v2.4/CNP04")
 def test_what_is_not_in_the_table_cannot_be_expressed(state: State, trigger: Trigger) -> None:
     life = replace(born(open_episode("n", "u", CAUSE, START), "bringup", START), state=state)
     if (state, trigger) not in TABLE:
@@ -83,6 +86,7 @@ def test_what_is_not_in_the_table_cannot_be_expressed(state: State, trigger: Tri
 
 
 @given(st.lists(st.sampled_from(list(Trigger)), max_size=120))
+@pytest.mark.requirement("v2.4/CNP04", "companion/BMAAS07")
 def test_any_walk_keeps_hold_and_history_right(triggers: list[Trigger]) -> None:
     life = born(open_episode("n", "u", CAUSE, START), "bringup", START)
     certificate = serving().life.certificate

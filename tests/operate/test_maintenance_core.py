@@ -89,6 +89,7 @@ def wants(found: NodeMaintenance | None) -> str:
 # Declared
 
 
+@pytest.mark.requirement("v2.4/OFM01")
 def test_nothing_happens_before_the_window_and_work_leaves_inside_it() -> None:
     assert wants(due(declared(), now=9.99)) == "waits"
     assert wants(due(declared(), now=10)) == "drain"
@@ -170,6 +171,7 @@ def test_cancelled_and_ended_early() -> None:
     assert due(now=11) is None
 
 
+@pytest.mark.requirement("v2.4/OFM04")
 def test_an_emergency_begins_when_declared_and_hears_no_deferral() -> None:
     urgent = declared(emergency=True, requested_by="ana")
     found = due(urgent, now=1, deferred=13)
@@ -368,6 +370,7 @@ moments = st.none() | hours
 
 
 @given(st.lists(declarations, max_size=4), moments, hours, st.booleans(), moments)
+@pytest.mark.requirement("v2.4/OFM02")
 def test_no_edit_evicts_before_its_time(
     edits: list[Maintenance], deferred: float | None, now: float, idle: bool, out: float | None
 ) -> None:

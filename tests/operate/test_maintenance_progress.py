@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -100,6 +101,7 @@ def condition(found: Progress, kind: str) -> tuple[str, str]:
     return one.status.value, one.reason
 
 
+@pytest.mark.requirement("companion/BFX05")
 def test_from_announcement_to_the_end() -> None:
     story = Story(declared())
     first = story.step(1, works("n1"), works("n2"))
@@ -129,6 +131,7 @@ def test_from_announcement_to_the_end() -> None:
     assert (later.status.phase, kinds(later)) == (MaintenancePhase.COMPLETED, [])
 
 
+@pytest.mark.requirement("v2.4/OFM03")
 def test_an_overrun_is_told_once_and_remembered() -> None:
     story = Story(declared(nodes=("n1",)))
     story.step(11, ready("n1"))
@@ -214,6 +217,7 @@ def test_a_window_that_is_extended_opens_no_second_time() -> None:
     assert found.status.closed_at is None
 
 
+@pytest.mark.requirement("companion/BFX05")
 def test_declared_too_late_is_told_as_such() -> None:
     story = Story(declared(opens_at=at(-1)))
     assert condition(story.step(0.1, works("n1")), "Announced") == ("True", "Late")
@@ -279,6 +283,7 @@ def health(*notices: Notice, history: tuple[Transition, ...] = ()) -> NodeHealth
     return NodeHealth(metadata=ObjectMeta(name="n1"), status=NodeHealthStatus(observed=observed, lifecycle=life))
 
 
+@pytest.mark.requirement("v2.4/BFX02")
 def test_records_have_their_ten_fields_and_survive_the_node() -> None:
     done = repair(phase=RepairPhase.DONE, started_at=at(2), finished_at=at(1.5), external_id="INC-7")
     (one,) = records((), [done], (), account="acme")
@@ -292,6 +297,7 @@ def test_records_have_their_ten_fields_and_survive_the_node() -> None:
     assert named.hardware_id == "SN-42"
 
 
+@pytest.mark.requirement("v2.4/OFM03")
 def test_records_of_maintenance_and_of_notices() -> None:
     story = Story(declared(nodes=("n1",)))
     story.step(11, ready("n1"))
@@ -323,6 +329,7 @@ def finished(**spec: Any) -> Maintenance:
     return story.now
 
 
+@pytest.mark.requirement("v2.4/OSL01")
 def test_time_leaves_the_availability_sum_only_if_all_five_hold() -> None:
     assert exclusion(finished(), "n1").excluded
     assert exclusion(finished(opens_at=at(300)), "n1").failed == ("not announced in time",)

@@ -144,6 +144,7 @@ def test_the_owner_puts_it_off_and_the_status_says_so() -> None:
     run_virtual(main)
 
 
+@pytest.mark.requirement("v2.4/OFM04")
 def test_an_emergency_begins_at_once_in_its_scope_alone() -> None:
     async def main(clock: VirtualClock) -> None:
         async with (

@@ -37,6 +37,7 @@ def machines(count: int) -> list[Machine]:
     return [Machine(f"n{i:02}", domain=f"d{i % 4}") for i in range(count)]
 
 
+@pytest.mark.requirement("v2.4/OPO01")
 def test_a_fleet_is_brought_up_and_its_nodes_carry_the_projections() -> None:
     async def story(clock: VirtualClock) -> None:
         async with cluster(clock, machines(8)) as c:
@@ -58,6 +59,7 @@ def test_a_fleet_is_brought_up_and_its_nodes_carry_the_projections() -> None:
     run_virtual(story)
 
 
+@pytest.mark.requirement("v2.4/OFM05", "v2.4/BFX01")
 def test_a_fault_is_held_drained_repaired_proved_and_recertified() -> None:
     async def story(clock: VirtualClock) -> None:
         async with cluster(clock, machines(8)) as c:
@@ -104,6 +106,7 @@ def test_a_node_that_nothing_cures_ends_out_of_service_with_a_ticket() -> None:
     run_virtual(story)
 
 
+@pytest.mark.requirement("v2.4/K8S10")
 def test_a_driver_update_rolls_in_waves_within_the_budget() -> None:
     async def story(clock: VirtualClock) -> None:
         fleet = machines(20)
@@ -132,6 +135,7 @@ def test_a_driver_update_rolls_in_waves_within_the_budget() -> None:
     run_virtual(story)
 
 
+@pytest.mark.requirement("v2.4/OFM06")
 def test_a_bad_driver_halts_the_roll_out_and_is_named() -> None:
     async def story(clock: VirtualClock) -> None:
         fleet = machines(12)
@@ -202,6 +206,7 @@ def test_a_person_uncordons_and_nothing_more_is_started_until_retry() -> None:
     run_virtual(story)
 
 
+@pytest.mark.requirement("v2.4/CNP08")
 def test_a_node_recreated_under_its_name_starts_from_nothing() -> None:
     async def story(clock: VirtualClock) -> None:
         async with cluster(clock, machines(6)) as c:
@@ -243,6 +248,7 @@ async def _health_reason(c: TestCluster, name: str) -> str:
     return str(next(x["reason"] for x in conditions if x["type"] == "MusterHealthy"))
 
 
+@pytest.mark.requirement("companion/BFX04", "companion/OBS05")
 def test_a_silent_agent_is_unknown_and_disturbs_nobody() -> None:
     async def story(clock: VirtualClock) -> None:
         async with cluster(clock, machines(6)) as c:
@@ -263,6 +269,7 @@ def test_a_silent_agent_is_unknown_and_disturbs_nobody() -> None:
     run_virtual(story)
 
 
+@pytest.mark.requirement("v2.4/K8S10")
 def test_a_protected_pod_blocks_the_drain_and_is_named() -> None:
     async def story(clock: VirtualClock) -> None:
         from muster.kube.api import POD_DISRUPTION_BUDGETS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from msgspec.structs import replace as with_fields
 
 from muster.kube.api import CRDS, MAINTENANCES, NODE_HEALTHS, NODES, PODS, REPAIRS, Object, PatchType
@@ -216,6 +217,7 @@ def test_a_repair_that_a_person_deletes_is_not_done_twice() -> None:
     run_virtual(story)
 
 
+@pytest.mark.requirement("v2.4/OFM05")
 def test_a_node_is_handed_over_in_its_window_and_comes_back_through_its_tests() -> None:
     async def story(clock: VirtualClock) -> None:
         async with cluster(clock, machines(6)) as c:
@@ -307,6 +309,7 @@ def claimed(plural: str, kind: str, scope: str) -> Object:
     }
 
 
+@pytest.mark.requirement("v2.4/K8S24")
 def test_only_the_pod_whose_claim_gave_it_the_gpu_at_fault_is_evicted() -> None:
     async def story(clock: VirtualClock) -> None:
         rule = Rule(

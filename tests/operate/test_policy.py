@@ -223,10 +223,12 @@ def test_without_a_provider_every_ladder_is_a_ticket() -> None:
 
 
 @pytest.mark.parametrize("cause", list(CauseKind))
+@pytest.mark.requirement("v2.4/OIE05")
 def test_every_default_ladder_ends_with_a_person(cause: CauseKind) -> None:
     assert default_ladder(cause)[-1].rung is Rung.TICKET
 
 
+@pytest.mark.requirement("v2.4/OIE02")
 def test_shipped_policies_have_no_problem_and_decide_every_fault() -> None:
     for shipped in (SAFE_DEFAULT, FULL_AUTOMATION):
         assert problems(shipped) == ()

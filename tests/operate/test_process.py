@@ -46,6 +46,7 @@ def machines(count: int) -> list[Machine]:
     return [Machine(f"n{i:02}") for i in range(count)]
 
 
+@pytest.mark.requirement("sla/management-api")
 def test_one_leads_and_the_other_takes_over_when_it_is_gone() -> None:
     async def story(clock: VirtualClock) -> None:
         async with cluster(clock, machines(4), controller=False) as c:

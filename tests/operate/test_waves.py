@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ def outcomes(*passed: bool | None, change: str = CHANGE) -> list[Outcome]:
     amount=st.sampled_from(["0", "1", "3", "10%", "50%"]),
     domain_amount=st.sampled_from(["1", "25%", "100%"]),
 )
+@pytest.mark.requirement("v2.4/OCR03")
 def test_a_wave_never_exceeds_the_budget_and_names_everybody_once(
     busy: list[bool], out: int, amount: str, domain_amount: str
 ) -> None:
@@ -66,6 +68,7 @@ def test_the_order_of_the_candidates_does_not_matter() -> None:
     assert plan_wave(nodes, [], usage, START) == plan_wave(nodes[::-1], [], usage, START)
 
 
+@pytest.mark.requirement("v2.4/OFM06")
 def test_nobody_follows_before_the_first_passed() -> None:
     usage = Usage(members=tuple(member(i) for i in range(40)))
     nodes = [candidate(i) for i in range(40)]
@@ -74,6 +77,7 @@ def test_nobody_follows_before_the_first_passed() -> None:
     assert plan_wave(nodes, outcomes(None, change="other"), usage, START).turn != ()
 
 
+@pytest.mark.requirement("v2.4/OFM06")
 def test_too_many_failures_halt_the_change_and_name_it() -> None:
     usage = Usage(members=tuple(member(i) for i in range(40)))
     plan = plan_wave([candidate(0)], outcomes(True, False, False, False), usage, START)
@@ -120,6 +124,7 @@ def test_the_outcome_of_a_node_follows_its_lifecycle() -> None:
     assert outcome_of("n1", world.life).change == CHANGE
 
 
+@pytest.mark.requirement("v2.4/OCR04")
 def test_a_later_fault_is_no_outcome_of_the_change() -> None:
     world = serving()
     world.observe(fp=readings(driver="580.95"))

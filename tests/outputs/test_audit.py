@@ -23,6 +23,7 @@ def action(**changes: str) -> Action:
 
 
 @given(st.text(max_size=300), st.text(max_size=300))
+@pytest.mark.requirement("v2.4/OAL03", "v2.4/SEC08")
 def test_a_line_is_one_json_object_whatever_people_write(by: str, message: str) -> None:
     line = json.dumps(record(action(on_behalf=by, message=message), "east"), ensure_ascii=False)
     assert "\n" not in line
@@ -40,6 +41,7 @@ def test_a_line_is_one_json_object_whatever_people_write(by: str, message: str) 
     }
 
 
+@pytest.mark.requirement("v2.4/SEC08")
 def test_lines_are_appended_and_old_files_kept_to_a_number(tmp_path: Path) -> None:
     path = tmp_path / "log" / "audit.jsonl"
     log = AuditLog(AuditConfig(path=str(path), max_bytes=10_000, keep=2))

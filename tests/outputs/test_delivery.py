@@ -134,6 +134,7 @@ def on_bed(test: Callable[[Bed], Coroutine[Any, Any, None]]) -> Callable[[], Non
 
 
 @on_bed
+@pytest.mark.requirement("companion/BFX06", "sla/sev-1")
 async def test_a_step_is_delivered_within_seconds(bed: Bed) -> None:
     receiver = Receiver()
     await bed.node("n1")
@@ -144,6 +145,7 @@ async def test_a_step_is_delivered_within_seconds(bed: Bed) -> None:
 
 
 @on_bed
+@pytest.mark.requirement("v2.4/OIE04")
 async def test_a_receiver_that_is_away_for_hours_misses_nothing(bed: Bed) -> None:
     receiver = Receiver()
     await bed.node("n1")
@@ -294,6 +296,7 @@ ACTS = st.lists(st.sampled_from(["step", "step-untold", "away", "back", "kill", 
 
 @settings(max_examples=40, deadline=None)
 @given(ACTS)
+@pytest.mark.requirement("v2.4/OIE04")
 def test_whatever_happens_nothing_is_lost(acts: list[str]) -> None:
     async def work(clock: Clock) -> None:
         assert isinstance(clock, VirtualClock)

@@ -7,6 +7,7 @@ import hmac
 import json
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,6 +85,7 @@ def test_ids_do_not_depend_on_how_often_or_from_where_the_history_is_read(
 
 
 @given(st.lists(transitions, min_size=1, max_size=12), st.randoms())
+@pytest.mark.requirement("companion/OBS04")
 def test_in_order_each_once(history: list[Transition], shuffle: object) -> None:
     events = list(events_of("n1", life(tuple(history))))
     twice = events * 2

@@ -128,6 +128,7 @@ def test_anything_is_read_or_refused(value: Any) -> None:
     assert isinstance(told, ProvidersConfig) or told.startswith("x")
 
 
+@pytest.mark.requirement("v2.4/CNP01", "v2.4/CNP02")
 def test_the_provider_of_the_documentation_works_as_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"```(python|yaml)\n(.*?)```", (DOCS / "how-to/write-a-provider.md").read_text(), re.DOTALL)
     code = next(text for kind, text in blocks if kind == "python")

@@ -7,6 +7,8 @@ import json
 import uuid
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from muster.clock import SystemClock
 from muster.kube.api import (
     CRDS,
@@ -155,6 +157,7 @@ def ended_status(pod: Object) -> Object:
     }
 
 
+@pytest.mark.requirement("v2.4/BFX01")
 def test_a_reset_on_a_real_api_server(real_cluster: RealCluster) -> None:
     async def main() -> None:
         async with HttpApi.from_kubeconfig(real_cluster.kubeconfig, rate_per_s=1000.0) as api:

@@ -63,6 +63,7 @@ def play(kind: type[Bmc], act: Any) -> None:
         (OpenBmcLike, Rung.POWER_CYCLE, ["PowerCycle"]),
     ],
 )
+@pytest.mark.requirement("v2.4/BFX01")
 def test_orders_of_each_rung(kind: type[Bmc], rung: Rung, orders: list[str]) -> None:
     async def act(b: Bmc) -> None:
         await b.bed.ask("r1", "p", rung)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from muster.kube.api import NODES, REPAIRS
 from muster.sim.plant import Plant
 from tests.sim_fleet.cluster import Cluster, play
@@ -37,6 +39,7 @@ async def status(c: Cluster, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.requirement("v2.4/CNP02")
 def test_cancelled_before_it_began_nothing_is_done() -> None:
     async def scenario(c: Cluster) -> None:
         node, uid = await first_node(c)
@@ -49,6 +52,7 @@ def test_cancelled_before_it_began_nothing_is_done() -> None:
     play(PLANT, scenario)
 
 
+@pytest.mark.requirement("v2.4/CNP01")
 def test_asked_again_under_the_same_name_it_is_one_piece_of_work() -> None:
     async def scenario(c: Cluster) -> None:
         node, uid = await first_node(c)

@@ -94,6 +94,7 @@ class Disturbance:
         self.late += late
 
 
+@pytest.mark.requirement("v2.4/OAL01", "v2.4/SEC04", "sla/management-api")
 def test_nothing_is_lost_or_done_twice_whatever_breaks(story_plane: ControlPlane, tmp_path: Path) -> None:
     disturbance = Disturbance()
     expected = ends(on_the_simulator(DISTURBED))

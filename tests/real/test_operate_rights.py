@@ -67,6 +67,7 @@ async def story(admin: KubeApi, mine: KubeApi) -> None:
         await asyncio.gather(running, return_exceptions=True)
 
 
+@pytest.mark.requirement("v2.4/OMA01")
 def test_what_is_done_on_demand_is_allowed_and_needed(story_plane: ControlPlane) -> None:
     rights = Rights(story_plane)
     rights.install()

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.real_api, pytest.mark.timeout(900)]
 UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
+@pytest.mark.requirement("v2.4/OFM05", "v2.4/OCR03")
 def test_a_driver_update_ends_as_on_the_simulator(story_plane: ControlPlane, tmp_path: Path) -> None:
     expected = ends(on_the_simulator(ACCEPTANCE))
     outcome, bed = asyncio.run(play(story_plane, tmp_path, ACCEPTANCE))

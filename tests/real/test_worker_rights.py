@@ -101,6 +101,7 @@ async def _nobody(_: str) -> None:
     return
 
 
+@pytest.mark.requirement("v2.4/SEC04")
 def test_workers_have_the_rights_they_need_and_no_others(story_plane: ControlPlane, tmp_path: Path) -> None:
     rights = Rights(story_plane)
     rights.install()

@@ -57,6 +57,7 @@ def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str], arguments
         (["--requests-per-second", "7", "--burst", "9"], {"rate_per_s": 7.0, "burst": 9}),
     ],
 )
+@pytest.mark.requirement("v2.4/K8S32")
 def test_the_request_rate_reaches_the_client(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: dict[str, Any]
 ) -> None:

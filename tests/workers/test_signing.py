@@ -54,6 +54,7 @@ def test_a_genuine_request_passes_once() -> None:
         {"body": b"{} "},
     ],
 )
+@pytest.mark.requirement("v2.4/SEC13")
 def test_whatever_is_changed_on_the_way_breaks_the_signature(change: dict[str, object]) -> None:
     error = refusal(gate(), asked(**change), sign_request(TOKEN, asked()))
     assert (error.status, error.known) == (401, False)

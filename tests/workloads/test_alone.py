@@ -139,6 +139,7 @@ def test_losses_off_the_expected_curve() -> None:
     assert _off_the_curve([1.0], expected, 1e-3) == ("1 losses of 3 steps", 1)
 
 
+@pytest.mark.requirement("companion/BMAAS09")
 def test_throttling_is_a_decay_over_time() -> None:
     assert throttling([10.0] * 9) == 0
     assert throttling([10.0] * 5 + [8.0] * 4) == pytest.approx(0.2)

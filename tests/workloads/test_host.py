@@ -61,6 +61,7 @@ def test_a_host_as_expected() -> None:
         (replace(GOOD, gpus=Gpus((replace(GPU, ecc=False), GPU))), "ECC of GPU 0 is off"),
     ],
 )
+@pytest.mark.requirement("companion/BMAAS08", "companion/ATTEST01", "companion/ATTEST02")
 def test_what_is_not_as_expected_is_told(readings: Readings, told: str) -> None:
     found = host.judge(Params(ALL), readings)
     assert any(told in sentence for sentence in found.broken), found

@@ -55,6 +55,7 @@ NO_CHANNELS = log("comm 0x5 rank 0 nRanks 16 nNodes 2 localRanks 8 localRank 0 M
         ("", "", ""),
     ],
 )
+@pytest.mark.requirement("companion/BMAAS06")
 def test_transport(text: str, between: str, inside: str) -> None:
     found = read_nccl_log(text)
     assert (found.between_nodes, found.inside_node) == (between, inside)

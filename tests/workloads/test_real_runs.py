@@ -29,6 +29,7 @@ def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.requirement("companion/BMAAS11")
 def test_a_collective_measures_every_size_and_finds_nothing_wrong(crew: Crew, collective: str) -> None:
     reports = crew.run("collective", QUICK | {"collective": collective}, nodes=3)
     assert [report.ok for report in reports] == [True] * 3, [report.message for report in reports]
@@ -112,6 +113,7 @@ def test_between_two_nodes_nobody_knows_who_was_lost(crew: Crew) -> None:
     assert reports[0].reason == "hang"
 
 
+@pytest.mark.requirement("companion/BMAAS12")
 def test_training_follows_the_expected_losses(crew: Crew, tmp_path: Path) -> None:
     params = {"steps": 12, "checkpoint": str(tmp_path), "checkpoint_every": 5}
     reports = crew.run("train", params, nodes=3)
@@ -123,6 +125,7 @@ def test_training_follows_the_expected_losses(crew: Crew, tmp_path: Path) -> Non
     assert not list(tmp_path.glob("muster-checkpoint-*"))
 
 
+@pytest.mark.requirement("companion/BMAAS12")
 def test_a_wrong_gradient_leaves_the_curve(crew: Crew) -> None:
     reports = crew.run("train", {"steps": 8}, nodes=3, inject={"node": "n1", "corrupt": True})
     assert {report.reason for report in reports} == {"numeric"}
@@ -161,6 +164,7 @@ def test_a_pair_finds_wrong_values(crew: Crew) -> None:
         ("memory", {"most_bytes": "8M", "seconds": 0.05, "copy_bytes": "4M"}, "hardware"),
     ],
 )
+@pytest.mark.requirement("companion/BMAAS09")
 def test_a_device_that_errs_is_named(crew: Crew, program: str, params: dict[str, Any], reason: str) -> None:
     (good,) = crew.run(program, params, nodes=1)
     assert good.ok, good.message

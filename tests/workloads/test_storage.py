@@ -14,6 +14,7 @@ from tests.workloads.cases import alone
 SMALL = {"size": "2M", "block": "256K", "seconds": 0.02, "tool": "own"}
 
 
+@pytest.mark.requirement("companion/BMAAS02")
 def test_a_folder_that_keeps_what_it_is_given(tmp_path: Path) -> None:
     result = alone("storage", {"path": str(tmp_path), **SMALL})
     assert result.ok, result.message
@@ -26,6 +27,7 @@ def test_a_folder_that_keeps_what_it_is_given(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.requirement("companion/BMAAS01")
 def test_a_spoiled_block_is_a_fault_of_the_hardware(tmp_path: Path) -> None:
     result = alone("storage", {"path": str(tmp_path), **SMALL}, inject={"corrupt": True})
     assert (result.ok, result.reason) == (False, "hardware")
@@ -92,6 +94,7 @@ def test_fio_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     assert "fio is not installed" in result.message
 
 
+@pytest.mark.requirement("v2.4/HSS02")
 def test_figures_of_fio_are_taken_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs, volume = tmp_path / "bin", tmp_path / "volume"
     programs.mkdir()
