@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -208,11 +209,22 @@ def test_a_log_needs_a_history(tmp_path: Path, capsys: pytest.CaptureFixture[str
     [
         ("sqlite:///nowhere/h.db", 2, "There is no file"),
         ("mysql://muster:s3cret@db/ops", 2, "is no kind of history"),
-        ("postgresql://muster:s3cret@127.0.0.1:1/ops", 4, "cannot be used"),
+        # The driver is an extra, which only the fuller suite installs.
+        pytest.param("postgresql://muster:s3cret@127.0.0.1:1/ops", 4, "cannot be used", marks=pytest.mark.full),
     ],
 )
 def test_a_history_that_cannot_be_read(url: str, code: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["goodput", "--history", url]) == code
     said = capsys.readouterr().err
     assert words in said
+    assert "s3cret" not in said
+
+
+def test_without_the_driver_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    assert run(["goodput", "--history", "postgresql://muster:s3cret@db/ops"]) == 2
+    said = capsys.readouterr().err
+    assert "pip install 'muster-gpu[postgres]'" in said
     assert "s3cret" not in said

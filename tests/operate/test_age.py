@@ -85,6 +85,54 @@ def test_a_limit_that_came_later_holds_for_certificates_that_were_there() -> Non
     assert world.life.certificate.standing is Standing.GRACE
 
 
+@given(
+    name=st.text(min_size=1, max_size=30),
+    stated_s=st.none() | st.integers(0, 400 * DAY_S),
+    age_s=st.sampled_from([0]) | st.integers(DAY_S, 400 * DAY_S),
+)
+def test_the_earlier_of_what_the_certificate_and_what_the_policy_says_counts(
+    name: str, stated_s: int | None, age_s: int
+) -> None:
+    plain = serving().life.certificate
+    stated = None if stated_s is None else plain.issued_at + timedelta(seconds=stated_s)
+    limit = expiry(plain, name, CertificationPolicy(max_age_s=age_s))
+    found = expiry(with_fields(plain, expires_at=stated), name, CertificationPolicy(max_age_s=age_s))
+    assert found == min((at for at in (stated, limit) if at is not None), default=None)
+
+
+def test_a_limit_that_is_lowered_holds_for_certificates_that_were_there() -> None:
+    world = serving(aging())
+    world.policy = aging(max_age_s=2 * DAY_S)
+    world.pass_time(2 * DAY_S)
+    world.settle()
+    assert world.life.certificate.standing is Standing.GRACE
+
+
+def test_a_clock_that_went_back_expires_nothing_and_renews_nothing() -> None:
+    world = serving(aging())
+    before = world.life
+    world.pass_time(-400 * DAY_S)
+    world.settle()
+    assert (world.life.state, world.life.certificate) == (before.state, before.certificate)
+    assert world.life.history == before.history
+
+
+def test_a_driver_that_came_during_a_renewal_is_tested_as_a_driver() -> None:
+    world = renewing()
+    world.observe(fp=readings(driver="580.95"))
+    world.settle()
+    assert world.life.profile == "stack"
+
+
+def test_a_node_that_is_recreated_during_a_renewal_is_new() -> None:
+    world = renewing()
+    world.node = replace(world.node, uid="uid-2", observed=None)
+    world.demand = True
+    world.settle()
+    assert (world.life.state, world.life.profile) == (State.UNCERTIFIED, "bringup")
+    assert world.life.certificate.standing is Standing.VOID
+
+
 def test_without_a_limit_nothing_expires() -> None:
     world = serving()
     world.pass_time(3000 * DAY_S)
@@ -292,6 +340,29 @@ def _never_idle(action: DriftAction) -> World:
     world.settle()
     world.others_out = ()
     return world
+
+
+@pytest.mark.parametrize("news", ["driver", "fault"])
+def test_a_grace_for_age_that_is_long_over_does_not_count_for_what_comes_after(news: str) -> None:
+    """A fleet that is never idle is past it everywhere: with one driver update all of it would be held at once."""
+    world = _never_idle(DriftAction.ROLL)
+    world.others_out = ("x0", "x1")
+    world.pass_time(30 * DAY_S)
+
+    def see() -> None:
+        faults = (fault(seen=world.now),) if news == "fault" else ()
+        world.observe(*faults, fp=readings(driver="580.95") if news == "driver" else None)
+        world.settle()
+
+    see()
+    assert world.life.state is State.IN_SERVICE
+    assert world.life.certificate.voided_at == world.now
+    world.pass_time(DAY_S - 1)
+    see()
+    assert world.life.state is State.IN_SERVICE
+    world.pass_time(1)
+    see()
+    assert world.life.held, "this grace does end"
 
 
 def test_a_hold_of_a_person_during_a_renewal_ends_in_service() -> None:

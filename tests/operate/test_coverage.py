@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
 from muster.certify import catalogue
+from muster.operate.certificates import Rules, issue, without_failed
 from muster.operate.coverage import PROFILES, Coverage, NodeStandard, Standard, coverage
-from muster.operate.model import WavePlan
-from muster.resources.certification import NodeVerdict, ProfileTests, Purpose
+from muster.operate.model import CertificationView, WavePlan
+from muster.resources.certification import NodeVerdict, Phase, ProfileTests, Purpose
 from muster.resources.fault_policy import CertificationPolicy, DriftAction, DriftPolicy
-from muster.resources.node_health import CertifiedTest, Standing, State, Verb
+from muster.resources.node_health import Certificate, CertifiedTest, Observed, Standing, State, Verb
 from muster.resources.repair import RepairPhase
-from tests.operate.worlds import AUTOMATED, World, fault, readings
+from tests.operate.worlds import AUTOMATED, START, World, fault, readings
 
 NAMES = st.sampled_from(["host", "pair", "all-reduce", "storage"])
 DIGESTS = st.sampled_from(["sha256:a", "sha256:b", ""])
@@ -83,6 +84,97 @@ def test_a_repair_proves_a_part_and_the_rest_is_carried_over_by_name() -> None:
     world.certify(tests=proved("host", "pair"))
     assert names(world) == {"all-reduce": first, "host": "", "pair": ""}
     assert world.life.certificate.profile == "repair"
+
+
+def stack_failed(asked: dict[str, str]) -> World:
+    """A node that failed the tests for a new driver, although it passed some runs; a person sends it to its tests."""
+    world = brought_up()
+    world.observe(fp=readings(driver="580.95"))
+    world.wave = WavePlan(turn=("n1",))
+    world.settle()
+    world.certify(NodeVerdict.FAILED, tests=ALL, asked=asked)
+    assert world.life.held
+    world.say(Verb.RETIRE)
+    world.settle()
+    world.say(Verb.RETRY, "d2")
+    world.observe(fp=readings())
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize("asked", [{"all-reduce": REQUIRED["all-reduce"]}, {}])
+def test_what_was_failed_since_is_not_carried_over(asked: dict[str, str]) -> None:
+    world = stack_failed(asked)
+    assert world.life.profile == "repair", "the driver is the earlier one again"
+    kept = {test.name for test in world.life.certificate.tests}
+    assert kept == ({"host", "pair"} if asked else set())
+    assert (
+        STANDARD.of({}, CertificationPolicy()).tests_for("repair", world.life.certificate.tests)[-1] == "all-reduce"
+    )
+    world.certify(tests=proved("host", "pair"))
+    assert "all-reduce" not in names(world)
+    assert "does not cover all-reduce" in world.life.next
+
+
+@pytest.mark.parametrize(("stack", "profile"), [(DriftAction.ROLL, "stack"), (DriftAction.REPORT, "repair")])
+def test_a_driver_that_came_during_a_repair_is_tested_as_a_driver_where_drivers_count(
+    stack: DriftAction, profile: str
+) -> None:
+    world = brought_up(stack=stack)
+    world.observe(fault(seen=world.now))
+    world.settle()
+    world.repair(RepairPhase.DONE)
+    world.observe(boot="boot-2", fp=readings(driver="580.95"))
+    world.settle()
+    assert (world.life.state, world.life.profile) == (State.UNCERTIFIED, profile)
+
+
+@given(
+    held=st.dictionaries(NAMES, DIGESTS),
+    passed=st.dictionaries(NAMES, DIGESTS),
+    required=st.dictionaries(NAMES, DIGESTS),
+)
+def test_a_pass_takes_no_coverage_of_other_tests_away(
+    held: dict[str, str], passed: dict[str, str], required: dict[str, str]
+) -> None:
+    earlier = _certificate(held)
+    view = CertificationView(
+        name="c2", profile="repair", purpose=Purpose.REPAIR, phase=Phase.SUCCEEDED, tests=earned(passed)
+    )
+    seen = Observed(observed_at=START, node_uid="uid-1", boot_id="b", fingerprint=readings())
+    made = issue("n1", "uid-1", seen, view, Rules(DriftPolicy()), earlier, START)
+    before = set(coverage(required, earlier.tests).holes)
+    after = set(coverage(required, made.tests).holes)
+    assert after - before <= set(passed)
+    assert not any(name in after for name in passed if required.get(name) == passed[name])
+
+
+@given(held=st.dictionaries(NAMES, DIGESTS), asked=st.dictionaries(NAMES, DIGESTS))
+def test_a_fail_takes_the_coverage_of_every_test_it_set_out_to_run(
+    held: dict[str, str], asked: dict[str, str]
+) -> None:
+    view = CertificationView(
+        name="c2", profile="stack", purpose=Purpose.STACK, phase=Phase.FAILED, tests=earned(asked), asked=asked
+    )
+    left = without_failed(_certificate(held), view)
+    assert left is not None
+    assert {t.name for t in left.tests} == (set(held) - set(asked) if asked else set())
+    assert without_failed(None, view) is None
+
+
+def earned(found: dict[str, str]) -> tuple[CertifiedTest, ...]:
+    return tuple(CertifiedTest(name=name, digest=digest) for name, digest in sorted(found.items()))
+
+
+def _certificate(tests: dict[str, str]) -> Certificate:
+    return Certificate(
+        node_uid="uid-1",
+        fingerprint=readings(),
+        profile="bringup",
+        tests=earned(tests),
+        certification="c1",
+        issued_at=START,
+    )
 
 
 def test_what_was_carried_over_twice_still_names_who_proved_it() -> None:

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace as with_fields
 
 from muster.kube.api import BASELINES, CERTIFICATIONS, NODE_HEALTHS, PODS, PatchType
+from muster.operate.age import SPREAD, jitter
 from muster.operate.coverage import InForce, Standard
 from muster.operate.model import WavePlan
 from muster.operate.policy import effective_policy
@@ -99,7 +100,9 @@ async def new_recipe(c: TestCluster) -> None:
 
 async def nearly_expired(c: TestCluster) -> None:
     now = c.clock.now()
-    await edit(c, "n00", issued_at=now - timedelta(seconds=DAY_S - 7200), expires_at=now + timedelta(seconds=7200))
+    ends = now + timedelta(seconds=7200)
+    lives = timedelta(seconds=DAY_S * (1 - SPREAD * jitter("n00")))
+    await edit(c, "n00", issued_at=ends - lives, expires_at=ends)
 
 
 async def expired(c: TestCluster) -> None:
@@ -309,6 +312,41 @@ def test_two_baselines_with_different_recipes_say_nothing_and_equal_ones_agree()
     mine = Standard(baselines=(both[0], InForce("b", (("pool", "x"),), NEW)))
     assert mine.of({}, CertificationPolicy()).recipe == OLD
     assert mine.of({"pool": "x"}, CertificationPolicy()).recipe == ""
+
+
+ROLLS = effective_policy([policy(DriftPolicy(baseline=DriftAction.ROLL))], {})
+
+
+def test_two_baselines_that_disagree_are_shown_on_the_node() -> None:
+    world = serving(ROLLS)
+    world.standard = Standard(baselines=(InForce("a", (), OLD), InForce("b", (), NEW)))
+    world.settle()
+    assert world.life.certificate.standing is Standing.VALID
+    assert "Baselines a, b name different recipes for it; none counts" in world.life.next
+    world.standard = Standard(baselines=(InForce("b", (), NEW),))
+    world.settle()
+    assert world.life.certificate.standing is Standing.GRACE
+
+
+@pytest.mark.parametrize("after", ["baseline gone", "policy reports"])
+def test_a_roll_out_that_is_called_off_gives_back_who_waits_and_finishes_who_is_held(after: str) -> None:
+    waits, held = serving(ROLLS), serving(ROLLS)
+    held.wave = WavePlan(turn=("n1",))
+    for world in (waits, held):
+        world.standard = Standard(baselines=(InForce("b", (), NEW),))
+        world.settle()
+    assert (waits.life.state, held.life.state) == (State.IN_SERVICE, State.UNCERTIFIED)
+    for world in (waits, held):
+        if after == "baseline gone":
+            world.standard = Standard()
+        else:
+            world.policy = effective_policy([policy()], {})
+        world.settle()
+    assert waits.life.certificate.standing is Standing.VALID
+    assert waits.life.blockers == ()
+    assert held.life.state is State.UNCERTIFIED, "its certificate was voided; only its tests bring it back"
+    held.certify()
+    assert held.life.state is State.IN_SERVICE
 
 
 def test_a_waiting_renewal_goes_back_to_work_through_the_controller_when_pods_wait_for_gpus() -> None:

@@ -33,8 +33,8 @@ def test_...
 ```
 
 The rows are in `tests/requirements/rows.yaml`. A row has tests, or says why it has none (`without`, or `why` for what
-is not Muster's business); with `partly` it has tests and says what they leave open. A mark that promises more than its
-test shows is worse than none.
+is not Muster's business); with `partly` it has tests and says what they leave open. A mark that promises more than
+its test shows is worse than none.
 """
 
 

@@ -35,10 +35,15 @@ def jitter(node: str) -> float:
 
 
 def expiry(certificate: Certificate, node: str, policy: CertificationPolicy) -> datetime | None:
-    """When the certificate expires; None: never. One that was issued before there was an age limit has one too."""
-    if certificate.expires_at is not None or policy.max_age_s <= 0 or certificate.adopted:
+    """When the certificate expires; None: never. A limit that came or was lowered after the issue holds for it too.
+
+    A limit that was raised or taken away since does not: the certificate, which others may have as a file, says when
+    it ends.
+    """
+    if policy.max_age_s <= 0 or certificate.adopted:
         return certificate.expires_at
-    return after(certificate.issued_at, policy.max_age_s * (1 - SPREAD * jitter(node)))
+    limit = after(certificate.issued_at, policy.max_age_s * (1 - SPREAD * jitter(node)))
+    return limit if certificate.expires_at is None else min(limit, certificate.expires_at)
 
 
 def renewal_due(node: str, life: Lifecycle, policy: CertificationPolicy) -> datetime | None:

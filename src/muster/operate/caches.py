@@ -41,7 +41,7 @@ from muster.operate.maintenance.scope import concerns
 from muster.operate.model import CheckpointAnswer, NodeView, PodView, Refusal
 from muster.operate.policy import EffectivePolicy, effective_policy
 from muster.operate.views import CertificationRecord, NodeRecord
-from muster.resources.base import SYSTEM_NAMESPACE, agent_lease
+from muster.resources.base import HOLD_TAINT, SYSTEM_NAMESPACE, agent_lease
 from muster.resources.fault_policy import FaultPolicy
 from muster.resources.maintenance import Maintenance
 from muster.resources.node_health import NodeHealth, NodeHealthSpec
@@ -290,6 +290,7 @@ class Caches:
             boot_id=record.boot_id,
             unschedulable=record.unschedulable,
             cordoned_by=record.cordoned_by,
+            hold_taint=any(taint.get("key") == HOLD_TAINT for taint in record.taints),
             spec=health.spec if health else NodeHealthSpec(),
             observed=health.status.observed if health else None,
             lifecycle=health.status.lifecycle if health else None,

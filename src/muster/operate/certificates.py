@@ -157,6 +157,9 @@ def reported_only(
     found: list[str] = []
     if certificate.adopted:
         return ()
+    if rules.standard.disputed:
+        names = ", ".join(rules.standard.disputed[:SHOWN])
+        found.append(f"Baselines {names} name different recipes for it; none counts")
     if policy.baseline is DriftAction.REPORT and (said := other_recipe(certificate, rules.standard)):
         found.append(said)
     open_tests = rules.standard.still_open(certificate)
@@ -188,9 +191,13 @@ def drift_cause(changed: tuple[Change, ...]) -> Cause:
     return Cause(kind=CauseKind.DRIFT, name=name, message=f"{plain(message, SENTENCE_LIMIT)}.")
 
 
-def in_grace(certificate: Certificate, because: str, now: datetime) -> Certificate:
-    """The certificate in grace; the moment at which an earlier grace began stays."""
-    started = certificate.voided_at if certificate.standing is Standing.GRACE else now
+def in_grace(certificate: Certificate, because: str, now: datetime, *, anew: bool = False) -> Certificate:
+    """The certificate in grace; the moment at which an earlier grace began stays.
+
+    `anew`: the earlier one did not insist on its end, and this one does. It begins now: the earlier may be long over,
+    for many nodes at once, and they would all be held in one moment.
+    """
+    started = certificate.voided_at if certificate.standing is Standing.GRACE and not anew else now
     return replace(certificate, standing=Standing.GRACE, voided_at=started, voided_because=because[:SENTENCE_LIMIT])
 
 
@@ -204,6 +211,18 @@ def voided(certificate: Certificate | None, because: str, now: datetime) -> Cert
     if certificate is None or certificate.standing is Standing.VOID:
         return certificate
     return replace(certificate, standing=Standing.VOID, voided_at=now, voided_because=because[:SENTENCE_LIMIT])
+
+
+def without_failed(certificate: Certificate | None, failed: CertificationView) -> Certificate | None:
+    """The certificate without what the node has failed since: nothing of that may be carried over any more.
+
+    A verdict does not tell which of the tests it rests on, and a bad node passes some runs. So every test that
+    `failed` set out to run goes; all of them where that is not known.
+    """
+    if certificate is None:
+        return None
+    kept = tuple(test for test in certificate.tests if failed.asked and test.name not in failed.asked)
+    return certificate if kept == certificate.tests else replace(certificate, tests=kept)
 
 
 def grace_ends(certificate: Certificate, policy: DriftPolicy) -> datetime | None:

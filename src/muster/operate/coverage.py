@@ -78,6 +78,8 @@ class NodeStandard:
     recipe: str = ""
     """Digest of the recipe that the one Baseline of the node names; empty: none, or several."""
     baseline: str = ""
+    disputed: tuple[str, ...] = ()
+    """Names of the Baselines of the node, where they name different recipes."""
     profiles: Mapping[str, ProfileTests] = field(default_factory=dict)
     known: Mapping[str, str] = field(default_factory=dict)
     """Every test that a certification of the controller can run -> digest."""
@@ -144,6 +146,7 @@ class Standard:
             required=required,
             recipe=only.recipe if only else "",
             baseline=only.name if only else "",
+            disputed=tuple(b.name for b in mine) if only is None else (),
             profiles=self.profiles,
             known=self.known,
         )

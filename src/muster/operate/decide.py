@@ -151,7 +151,10 @@ def _settle_projection(d: Draft) -> None:
 
 
 def _first_seen(node: NodeView, fleet: FleetView, policy: EffectivePolicy, now: datetime) -> Draft:
-    if policy.certification.adopt and node.work:
+    # What Muster had held or cordoned was out of service, whoever deleted its NodeHealth since; and a node that
+    # registers with the hold is new.
+    out = node.hold_taint or bool(node.cordoned_by)
+    if policy.certification.adopt and node.work and not out:
         return _adopted(node, fleet, policy, now)
     slipped = ", ".join(p.key for p in node.work[:3])
     told = f" {validation.SLIPPED}: {slipped}." if slipped else ""

@@ -186,6 +186,8 @@ class NodeView:
     unschedulable: bool = False
     cordoned_by: str = ""
     """Value of the cordon annotation: the episode for which Muster cordoned it."""
+    hold_taint: bool = False
+    """It bears the hold, from whomever: no work came to it in the ordinary way."""
     spec: NodeHealthSpec = field(default_factory=NodeHealthSpec)
     observed: Observed | None = None
     lifecycle: Lifecycle | None = None

@@ -43,7 +43,7 @@ def in_service(d: Draft) -> None:
         return
     _say_held_back(d)
     stale = d.stale(certificate)
-    if stale is None and certificate.standing is Standing.GRACE and d.life.profile == REPAIR:
+    if (stale is None or not stale.insists) and certificate.standing is Standing.GRACE and d.life.profile == REPAIR:
         if d.held_back:
             return  # it works on under the grace that began with the finding
         stale = _had_fault(certificate)
@@ -52,7 +52,7 @@ def in_service(d: Draft) -> None:
         return
     if certificate.standing is Standing.GRACE:
         d.update(certificate=restored(certificate), profile="")
-        d.note("GraceEnded", "The change that had put the certificate in doubt was undone.")
+        d.note("GraceEnded", "What had put the certificate in doubt was undone, or the policy asks no more.")
     if _renewed(d):
         return
     _look(d, certificate)
@@ -74,18 +74,26 @@ def _faulty(d: Draft, certificate: Certificate) -> None:
         d.block(BlockerKind.CORRELATION, COMPARED_SOON)
         d.block(BlockerKind.FAULT, f"Fault {worst.fault.key()} is open and the node still takes work.")
         return
+    certificate = in_grace(certificate, cause.message, d.now, anew=_patient(d, certificate))
     why_not = _why_not_now(d, certificate, turn="")
     if why_not is None:
         d.leave_service(cause, REPAIR)
         d.take(Trigger.FAULT_HELD, cause)
         d.note("Held", f"Held for {cause.message} (rule {worst.judgement.rule}).", warning=True)
         return
-    certificate = in_grace(certificate, cause.message, d.now)
     d.update(certificate=certificate, profile=REPAIR)
     d.wake(grace_ends(certificate, d.policy.drift))
     if d.block(*why_not):
         d.note("HoldWaits", f"{cause.message}: {why_not[1]}", warning=True)
     d.block(BlockerKind.FAULT, f"Fault {worst.fault.key()} is open and the node still takes work.")
+
+
+def _patient(d: Draft, certificate: Certificate) -> bool:
+    """Whether the node is under a grace at whose end it is not held: for age, or because it was adopted."""
+    if certificate.standing is not Standing.GRACE or d.life.profile == REPAIR:
+        return False
+    aged = d.life.profile == IDLE and d.policy.certification.age_action is not DriftAction.HOLD
+    return certificate.adopted or aged
 
 
 def _had_fault(certificate: Certificate) -> Staleness:
@@ -100,7 +108,8 @@ def _stale(d: Draft, certificate: Certificate, stale: Staleness) -> None:
     """The certificate does not describe the node any more: grace, until its turn comes or the grace is over."""
     if certificate.standing is not Standing.GRACE:
         d.note("Grace", f"{stale.cause.message} The node works on until it is recertified.")
-    certificate = in_grace(certificate, stale.cause.message, d.now)
+    anew = stale.insists and _patient(d, certificate)
+    certificate = in_grace(certificate, stale.cause.message, d.now, anew=anew)
     turn = ""
     wave = d.fleet.wave
     if stale.action is DriftAction.ROLL and d.node.name not in wave.turn and not _approved_past(d, stale):

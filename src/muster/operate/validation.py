@@ -8,10 +8,13 @@ from muster.operate import handover, repairs
 from muster.operate.age import GAVE_WAY, renewing
 from muster.operate.certificates import (
     BRINGUP,
+    IDLE,
     REPAIR,
+    STACK,
     counted_digest,
     drift_of,
     issue,
+    without_failed,
 )
 from muster.operate.draft import Draft
 from muster.operate.drain import drain_step
@@ -126,7 +129,8 @@ def hold_cause(d: Draft) -> Cause:
 def _settle_profile(d: Draft) -> None:
     """A changed identity asks for the bring-up profile, whatever took the node out; so does one never certified.
 
-    A shorter profile is enough only where an earlier certificate proves the rest.
+    A shorter profile is enough only where an earlier certificate proves the rest. It proves nothing about a driver
+    that came while the node was being repaired or waited for a renewal.
     """
     certificate, observed = d.life.certificate, d.observed
     profile = d.life.profile or REPAIR
@@ -136,6 +140,8 @@ def _settle_profile(d: Draft) -> None:
         identity = [c for c in drift_of(certificate, observed) if c.reading_class is ReadingClass.IDENTITY]
         if identity:
             profile = BRINGUP
+        elif profile in (REPAIR, IDLE) and (stale := d.stale(certificate)) is not None and stale.profile == STACK:
+            profile = STACK
     if profile != d.life.profile:
         d.update(profile=profile)
 
@@ -248,6 +254,7 @@ def _read_verdict(d: Draft, ended: CertificationView, observed: Observed | None)
         episode = d.life.episode
         if episode is not None and episode.attempts:
             d.update(episode=end_attempt(episode, AttemptOutcome.RECERTIFICATION_FAILED))
+        d.update(certificate=without_failed(d.life.certificate, ended))
         d.void(cause.message)
         d.take(Trigger.CERTIFICATION_FAILED, cause)
         d.update(certification="")
