@@ -311,6 +311,52 @@ def test_what_is_old_is_deleted_once_a_day(tmp_path: Path) -> None:
     played(story)
 
 
+def test_a_node_that_nobody_can_read_for_a_while_is_not_gone(tmp_path: Path) -> None:
+    async def story(clock: VirtualClock, api: KubeApi) -> None:
+        disk = Disk(tmp_path)
+        kept = keeper(api, clock, disk)
+        project = kept.healths._project
+        async with running(kept.run()):
+            await become(api, clock, State.IN_SERVICE)
+            await clock.sleep(MINUTE_S)
+
+            def refuse(raw: bytes) -> Any:
+                raise ValueError("a field of a newer version")
+
+            kept.healths._project = refuse
+            await become(api, clock, State.QUARANTINED)
+            assert kept.healths.rejected
+            kept.healths._project = project
+            await become(api, clock, State.IN_SERVICE)
+        async with running(keeper(api, clock, disk).run()):
+            await clock.sleep(MINUTE_S)
+        (node,) = disk.facts().nodes
+        assert node.to_us is None
+        assert [s.state for s in disk.facts().steps] == ["InService", "Quarantined", "InService"]
+
+    played(story)
+
+
+def test_a_bug_in_taking_in_ends_nothing_and_the_time_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(clock: VirtualClock, api: KubeApi) -> None:
+        disk = Disk(tmp_path)
+        kept = keeper(api, clock, disk)
+        async with running(kept.run()):
+            await become(api, clock, State.IN_SERVICE)
+            with monkeypatch.context() as broken:
+                broken.setattr(kept._collector, "pod", lambda *_: 1 / 0)
+                await start_pod(api, "train-0")
+                await clock.sleep(5 * MINUTE_S)
+            await clock.sleep(5 * MINUTE_S)
+        found = minutes(disk.facts(), clock)
+        assert found[TimeClass.BUSY] >= 3, "it is told again"
+        assert found.get(TimeClass.IDLE, 0) <= 1
+
+    played(story)
+
+
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.requirement("v2.4/OCA05")
 def test_two_leaders_for_a_moment_change_no_sum(tmp_path: Path, order: int) -> None:

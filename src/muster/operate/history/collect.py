@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -134,9 +134,9 @@ class Collector:
         if row is not None:
             self._put(row)
 
-    def settle(self, unfinished: Iterable[Row], last_watched_us: int | None) -> None:
+    def settle(self, unfinished: Iterable[Row], last_watched_us: int | None, unreadable: Container[str] = ()) -> None:
         """Close what an earlier process left open and what is no more: it ended when nobody watched. What waits to
-        be written is known better.
+        be written is known better; of nodes that are `unreadable` nothing is known.
 
         It is said to have ended when somebody watched last: what came after that is not known.
         """
@@ -146,7 +146,7 @@ class Collector:
         for row in unfinished:
             match row:
                 case NodeRow():
-                    there = (row.name, row.uid) in nodes
+                    there = (row.name, row.uid) in nodes or row.name in unreadable
                 case WorkRow():
                     there = (row.pod, row.node) in pods
                 case DelayRow():

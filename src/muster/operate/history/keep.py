@@ -114,7 +114,10 @@ class HistoryKeeper:
         try:
             await run_together(*(cache.run() for cache in self._caches), self._keep())
         finally:
-            self._thread.shutdown(wait=False, cancel_futures=True)
+            store, self._store = self._store, None
+            if store is not None:
+                self._thread.submit(store.close)
+            self._thread.shutdown(wait=False)
 
     async def _keep(self) -> NoReturn:
         for cache in self._caches:
@@ -143,7 +146,8 @@ class HistoryKeeper:
         await self._offload(self._store.migrate)
         if self._collector.lost:
             self._tell_all()
-        self._collector.settle(*await self._offload(self._store.unfinished))
+        unfinished, last_us = await self._offload(self._store.unfinished)
+        self._collector.settle(unfinished, last_us, self.healths.rejected)
         prune_at_us = self._now_us()
         while True:
             await self._look()
@@ -227,12 +231,22 @@ class HistoryKeeper:
             self._health(name)
 
     def _health(self, name: str) -> None:
-        self._collector.health(name, self.healths.get(name), self._now_us())
+        if name not in self.healths.rejected:  # what cannot be read is not gone
+            self._told(lambda: self._collector.health(name, self.healths.get(name), self._now_us()))
 
     def _pod(self, key: str) -> None:
         use = self.pods.get(key)
         gone_us = self._blind_us if use is None and self._blind_us is not None else self._now_us()
-        self._collector.pod(key, use, gone_us)
+        if key not in self.pods.rejected:
+            self._told(lambda: self._collector.pod(key, use, gone_us))
 
     def _repair(self, name: str) -> None:
-        self._collector.repair(self.repairs.get(name))
+        self._told(lambda: self._collector.repair(self.repairs.get(name)))
+
+    def _told(self, take_in: Callable[[], None]) -> None:
+        try:
+            take_in()
+        except Exception:
+            # A bug that one object brings out, perhaps by what others wrote in it, must not end the controller.
+            log.exception("the history cannot take something in; the time counts as not known")
+            self._collector.lost += 1

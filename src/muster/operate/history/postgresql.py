@@ -11,6 +11,8 @@ from muster.operate.history.store import Connection, Dialect, unreachable
 CONNECT_S = 10
 STATEMENT_MS = 120_000
 """No statement may hang for longer: the server ends it."""
+UNANSWERED_MS = 60_000
+"""A server that is gone without a word is given up after this time."""
 LOCK = 7_305_613_180
 """Number of the advisory lock under which the schema is changed; any number that others do not use."""
 
@@ -36,6 +38,10 @@ def connect(address: Address) -> tuple[Connection, Dialect]:
             autocommit=True,
             connect_timeout=CONNECT_S,
             application_name="muster",
+            keepalives_idle=30,
+            keepalives_interval=10,
+            keepalives_count=3,
+            tcp_user_timeout=UNANSWERED_MS,
             options=f"-c statement_timeout={STATEMENT_MS}",
         )
     except psycopg.ProgrammingError as error:
