@@ -139,6 +139,29 @@ def test_a_stay_out_of_service_is_told(tmp_path: Path) -> None:
     played(story)
 
 
+def test_steps_of_one_moment_keep_their_order(tmp_path: Path) -> None:
+    """A decision may take a node through two states at once; the last of them is where it is."""
+
+    async def story(clock: VirtualClock, api: KubeApi) -> None:
+        disk = Disk(tmp_path)
+        states = (State.REPAIRING, State.DRAINING, State.QUARANTINED, State.UNCERTIFIED, State.CERTIFYING)
+        async with running(keeper(api, clock, disk).run()):
+            entries = tuple(
+                Transition(state=s, at=clock.now(), episode="e1", cause=Cause(kind=CauseKind.FAULT)) for s in states
+            )
+            body = {"apiVersion": "muster.dev/v1alpha1", "kind": "NodeHealth", "metadata": {"name": "n1"}}
+            await api.apply(NODE_HEALTHS, dict(body, spec={}), manager="test")
+            life = Lifecycle(state=states[-1], since=clock.now(), history=entries)
+            status = {"lifecycle": to_object(life)}
+            await api.apply(NODE_HEALTHS, dict(body, status=status), manager="test", subresource="status")
+            await clock.sleep(5 * MINUTE_S)
+        (record,) = records_of(disk.facts())
+        assert tuple(t.state for t in record.transitions) == states
+        assert minutes(disk.facts(), clock) == {TimeClass.CERTIFYING: 5}
+
+    played(story)
+
+
 def test_what_happened_while_no_process_ran_is_not_known(tmp_path: Path) -> None:
     """The pod is gone when the next process looks: when it ended nobody saw."""
 

@@ -31,6 +31,8 @@ class Controllers:
         self._kubeconfigs = {f"controller-{number}": path for number, path in enumerate(kubeconfigs)}
         self._folder = folder
         self._clock = clock
+        self.history_url = f"sqlite://{folder}/history.db"
+        """Where whoever leads keeps the history."""
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self.killed = 0
         self.ends: list[tuple[str, int]] = []
@@ -82,7 +84,7 @@ class Controllers:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "MUSTER_CLOCK": self._clock.encode()},
+                env={**os.environ, "MUSTER_CLOCK": self._clock.encode(), "MUSTER_HISTORY_URL": self.history_url},
                 preexec_fn=die_with_parent,
             )
         self._processes[identity] = process

@@ -10,7 +10,7 @@ import pytest
 from muster.resources.node_health import State
 from tests.controlplane.cluster import ControlPlane
 from tests.real.bed import play
-from tests.real.ending import ends, on_the_simulator, passed, repairs
+from tests.real.ending import ends, kept, on_the_simulator, passed, repairs
 from tests.real.plants import ACCEPTANCE, BROKEN, DEGRADED
 
 pytestmark = [pytest.mark.real_api, pytest.mark.timeout(900)]
@@ -34,6 +34,7 @@ def test_a_driver_update_ends_as_on_the_simulator(story_plane: ControlPlane, tmp
     # The node lifecycle controller had its say too, and both let the other's taints be.
     assert UNREACHABLE in bed.taints
     assert bed.controllers.ends == [], text
+    kept(bed.controllers.history_url, outcome)
     assert bed.refused() == []
     done = [(node, rung) for node, rung, _, _ in repairs(bed.last)]
     assert done == sorted(

@@ -104,9 +104,11 @@ class Collector:
             self._nodes[key] = row
             self._put(row)
         before = set(self._told.get(key, ()))
-        for step in facts.history:
+        seq = 0
+        for index, step in enumerate(facts.history):
+            seq = seq + 1 if index and facts.history[index - 1].at == step.at else 0
             if step not in before:
-                self._put(_step_row(key, step))
+                self._put(_step_row(key, step, seq))
         self._told[key] = facts.history
         self._delays_of(key, facts.blockers, now_us)
 
@@ -209,7 +211,7 @@ class Collector:
         self._pending[key] = row
 
 
-def _step_row(node: str, step: Transition) -> StepRow:
+def _step_row(node: str, step: Transition, seq: int) -> StepRow:
     return StepRow(
         node=node,
         at_us=microseconds(step.at),
@@ -217,6 +219,7 @@ def _step_row(node: str, step: Transition) -> StepRow:
         episode=_text(step.episode),
         cause_kind=step.cause.kind.value,
         cause_name=_text(step.cause.name),
+        seq=seq,
     )
 
 

@@ -38,6 +38,8 @@ class StepRow:
     episode: str
     cause_kind: str
     cause_name: str
+    seq: int = 0
+    """Which of the steps that the node made in one moment this is, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,8 @@ def records_of(facts: Facts) -> tuple[NodeRecord, ...]:
     by_name: dict[str, list[NodeRow]] = {}
     for row in facts.nodes:
         by_name.setdefault(row.name, []).append(row)
-    steps = _grouped((s.node, _transition(s)) for s in facts.steps)
+    ordered = sorted(facts.steps, key=lambda s: (s.at_us, s.seq))
+    steps = _grouped((s.node, _transition(s)) for s in ordered)
     work = _grouped((w.node, interval(w.from_us, w.to_us)) for w in facts.work)
     rungs = _grouped((r.node, RungTime(moment(r.at_us), r.rung)) for r in facts.repairs)
     watched = tuple(interval(w.from_us, w.to_us) for w in facts.watched)

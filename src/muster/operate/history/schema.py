@@ -40,7 +40,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE muster_nodes (name TEXT NOT NULL, uid TEXT NOT NULL, pool TEXT NOT NULL,
         from_us BIGINT NOT NULL, to_us BIGINT, PRIMARY KEY (name, uid))""",
         """CREATE TABLE muster_steps (node TEXT NOT NULL, at_us BIGINT NOT NULL, state TEXT NOT NULL,
-        episode TEXT NOT NULL, cause_kind TEXT NOT NULL, cause_name TEXT NOT NULL,
+        episode TEXT NOT NULL, cause_kind TEXT NOT NULL, cause_name TEXT NOT NULL, seq BIGINT NOT NULL,
         PRIMARY KEY (node, at_us, state, episode))""",
         """CREATE TABLE muster_work (pod TEXT NOT NULL, node TEXT NOT NULL, job TEXT NOT NULL,
         from_us BIGINT NOT NULL, to_us BIGINT, PRIMARY KEY (pod, node))""",
