@@ -64,14 +64,14 @@ def nodes_in_namespaces(names: Sequence[str]) -> Iterator[dict[str, Place]]:
 
 
 def make_slow(names: Sequence[str], a: str, b: str) -> None:
-    """Let only 20 Mbit/s through between `a` and `b`, both ways; all other paths stay as they are."""
+    """Let only 6 Mbit/s through between `a` and `b`, both ways; all other paths stay as they are."""
     i, j = names.index(a), names.index(b)
     for here, there in ((i, j), (j, i)):
         _run(*_slow_command(_space(here), f"to{there}"))
 
 
 def _slow_command(space: str, interface: str) -> list[str]:
-    shape = ["tbf", "rate", "20mbit", "burst", "32kb", "latency", "400ms"]
+    shape = ["tbf", "rate", "6mbit", "burst", "32kb", "latency", "400ms"]
     return ["ip", "netns", "exec", space, "tc", "qdisc", "replace", "dev", interface, "root", *shape]
 
 
